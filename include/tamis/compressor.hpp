@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "tamis/cache.hpp"
+#include "tamis/tensor.hpp"
+
+namespace tamis {
+
+/// Whether a step completes a compressed entry, as far as the host knows.
+enum class CompressPlan : std::uint8_t {
+  kNone,     ///< No token of the step completes an entry: only state is saved.
+  kSome,     ///< At least one does.
+  kUnknown,  ///< Not known (bounds too wide, or the stream is capturing): treated like kSome.
+};
+
+/// Decides from exact start positions. Request i owns positions [starts[i], starts[i] + query_lens[i]).
+/// @param capturing  True while the stream records a graph: the answer is then kUnknown, so that no skip is baked in.
+/// @throws Error kInvalidArgument if the sizes differ, compress_ratio < 1, or a start or length is negative.
+CompressPlan compress_plan(std::span<const std::int64_t> starts, std::span<const std::int64_t> query_lens,
+                           std::int64_t compress_ratio, bool capturing = false);
+
+/// Decides from bounds lo[i] <= start <= hi[i]. kNone only if no start in any range can complete an entry, kSome if
+/// every start in some request's range does, else kUnknown.
+CompressPlan compress_plan(std::span<const std::int64_t> start_lo, std::span<const std::int64_t> start_hi,
+                           std::span<const std::int64_t> query_lens, std::int64_t compress_ratio,
+                           bool capturing = false);
+
+/// Rows a ring must hold so that `max_drafts` rejected tokens a step never overwrite a needed row:
+/// ratio * ceil((window + max_drafts) / ratio), window = ratio (C128) or 2 * ratio (overlapping).
+/// Some engines keep exactly this for C128: 128 without drafts, 256 with up to 128.
+std::int64_t compress_ring_rows(std::int64_t compress_ratio, bool overlap, std::int64_t max_drafts);
+
+/// First earlier position whose state row a request at position `start` can still need: the group's first token, one
+/// group earlier when overlapping, never below 0. After a prefix hit at `start`, replay or restore [result, start).
+std::int64_t compress_state_begin(std::int64_t start, std::int64_t compress_ratio, bool overlap);
+
+/// Arguments of compress(): one step of one compressor (C4 main, C4 indexer or C128) over a flattened batch.
+/// d = cache.head_dim, coff = overlap ? 2 : 1, R = compress_ratio.
+struct CompressArgs {
+  std::int64_t compress_ratio = 0;  ///< R: 4 or 128 in DeepSeek-V4; any value in [1, 1024] works.
+  bool overlap = false;             ///< C4: each entry pools the previous group's half A and its own half B.
+
+  ConstTensorView kv;           ///< [tokens, coff * d] fp32 or bf16: wkv x. Last dimension contiguous.
+  ConstTensorView gate;         ///< [tokens, coff * d] same dtype: wgate x, before the position bias.
+  ConstTensorView ape;          ///< [R, coff * d] fp32: gate bias by position modulo R.
+  ConstTensorView norm_weight;  ///< [d] fp32.
+  float rms_norm_eps = 1e-6F;
+  ConstTensorView cos_sin;  ///< [max_positions, 64] fp32: columns 0..31 cos, 32..63 sin. Entry j is rotated at j * R.
+  bool hadamard = false;    ///< Rotate the 128-vector after RoPE (indexer only; S-4.2).
+
+  // Who owns which token. Tokens of a request are consecutive and their positions ascend by one.
+  ConstTensorView positions;         ///< [tokens] int64, absolute; negative = padding, ignored.
+  ConstTensorView token_to_request;  ///< [tokens] int32; out of range = padding, ignored.
+  ConstTensorView query_start_loc;   ///< [requests + 1] int32: request r owns tokens [qsl[r], qsl[r + 1]).
+
+  // State: rows of coff * d values, then coff * d gates with the bias already added (S-3.6). Exactly one form is used.
+  TensorView state;  ///< [blocks, block_size, 2 * coff * d] fp32 or bf16; blocks may be strided.
+  ConstTensorView
+      state_table;  ///< Paged: [requests, max_blocks] int32; position t is row t % block_size of block t / block_size.
+  ConstTensorView state_slots;  ///< Paged: [tokens] int64, where each token's row is saved; -1 saves nothing.
+  ConstTensorView state_ring;   ///< Ring: [requests] int32, the block each request owns; position t is row t %
+                                ///< block_size. -1 = none.
+
+  PagedCache cache;          ///< Output: kFp8Mla584, kBFloat16, kFloat32, kFp8PerTensor, kIndexerFp8 or kIndexerMxfp4.
+  ConstTensorView kv_slots;  ///< [tokens] int64: where the entry that token i completes goes; -1 writes nothing.
+
+  CompressPlan plan = CompressPlan::kUnknown;  ///< kNone skips the pooling part; state is saved in every case.
+  int num_threads = 0;  ///< CPU: 0 lets the TBB arena decide, 1 stays on the calling thread. Never changes the result.
+  void* workspace = nullptr;
+  std::size_t workspace_bytes = 0;
+  Stream stream;
+};
+
+/// Bytes of workspace that compress(args) needs, 64-byte aligned; contents may be anything.
+std::size_t compress_workspace_bytes(const CompressArgs& args);
+
+/// Saves the state of every token and, for each token that completes a group, pools, norms, rotates, quantises and
+/// stores one entry (S-3).
+///
+/// Entry j of a request pools positions jR .. jR + R - 1 (overlap: also the R before, through half A; absent for j = 0)
+/// with a softmax over the gates, channel by channel, in fp32. Rows of the current step are taken from the inputs
+/// (after rounding to the state's dtype), older ones from the state, so the same bits come out for any split of a
+/// prompt into steps, any batch and any place in it. Which earlier rows are read: compress_state_begin() .. start - 1.
+/// State that was never written is not reachable, whatever bytes it holds. A rejected draft token needs no undo: its
+/// rows are overwritten when the position is processed again (ring: as long as the ring has compress_ring_rows()). An
+/// entry is written by the token that completes it and is overwritten likewise. Does not allocate; on CUDA asynchronous
+/// on `stream` and safe under graph capture.
+/// @throws Error kInvalidArgument on shape, dtype, layout or workspace mismatch.
+/// Definition: src/compressor/reference.hpp.
+void compress(const CompressArgs& args);
+
+}  // namespace tamis
