@@ -96,6 +96,7 @@ Linear::Linear(std::span<const float> weight, std::int64_t out_features, std::in
   }
 }
 
+Linear::Linear() = default;
 Linear::Linear(Linear&&) noexcept = default;
 Linear& Linear::operator=(Linear&&) noexcept = default;
 Linear::~Linear() = default;

@@ -13,7 +13,7 @@ namespace tamis::gemm {
 /// at a time where the machine has no such kernel.
 class Linear {
  public:
-  Linear() = default;
+  Linear();
 
   /// @param weight  [out_features, in_features] row-major; copied into the packed form.
   /// @param x_stride, y_stride  Elements between rows of x and y; 0 means dense.
