@@ -171,6 +171,7 @@ void Engine::deliver(const LogitRow& row, std::span<const float> logits) {
   }
   ++request.num_new;
   ++stats_.new_tokens;
+  stats_.decode_tokens += batch_prompt_tokens_ == 0;
   request.tokens.push_back(token);
   request.done = request.num_new == spec.max_new_tokens;  // the last token's own keys are never needed
   if (spec.on_token) spec.on_token(token);
