@@ -31,6 +31,12 @@ struct TensorInfo {
   Storage storage = Storage::kFloat32;
 };
 
+/// A tensor's bytes as they are in the file (fp4: the packed bytes and their shape) and its scale tensor, or null.
+struct RawTensor {
+  StoredTensor values;
+  const StoredTensor* scale = nullptr;
+};
+
 /// A model folder's tensors under their official names (S-9.4), whichever names and storage its files use: official or
 /// transformers names, with or without "model." in front, experts one by one or fused.
 /// Reading is const and may happen from several threads at once.
@@ -66,6 +72,9 @@ class Checkpoint {
   /// Integer values, from int64, int32, int8 or uint8.
   std::vector<std::int64_t> read_int(std::string_view name, std::initializer_list<std::int64_t> expected_shape) const;
 
+  /// The bytes without conversion; valid as long as this object.
+  RawTensor raw(std::string_view name) const;
+
   const std::filesystem::path& directory() const { return directory_; }
 
  private:
@@ -79,15 +88,25 @@ class Checkpoint {
     std::int64_t row_begin = 0;
     std::int64_t row_end = 0;
   };
+  /// An entry whose storage and shape were checked.
+  struct Source {
+    const Entry* entry = nullptr;
+    Storage storage = Storage::kFloat32;
+    std::int64_t numel = 0;
+    const std::byte* data = nullptr;
+  };
 
+  void add(const std::string& official, Entry e);
+  void add_fused(const std::string& official, const Entry& fused);
   const Entry& entry(std::string_view name) const;
   std::string where(std::string_view name, const Entry& e) const;
   Storage storage_of(std::string_view name, const Entry& e) const;
-  std::vector<std::int64_t> shape_of(std::string_view name, const Entry& e) const;
-  void add(const std::string& official, Entry e);
+  static std::vector<std::int64_t> shape_of(const Entry& e, Storage storage);
+  Source source(std::string_view name, std::span<const std::int64_t> expected_shape) const;
+  void check_scales(std::string_view name, const Source& s) const;
 
   std::filesystem::path directory_;
-  SafetensorsReader reader_;
+  SafetensorsReader reader_;  ///< Owns what the entries point to; its map's nodes stay where they are when it moves.
   std::map<std::string, Entry, std::less<>> entries_;
 };
 

@@ -73,15 +73,61 @@ class SafetensorsReader {
   const StoredTensor* find(std::string_view name) const;
 
  private:
-  void add_file(const std::filesystem::path& path);
-
   std::vector<MappedFile> files_;
   TensorMap tensors_;
 };
 
-/// Writes one safetensors file: header with names in order, data 8-byte aligned, through a temporary file in the same
-/// folder that is flushed to disk and then renamed, so a crash leaves the old file or the new one.
-/// @throws Error kDataError on a failed write; kInvalidArgument if a tensor's bytes are not its shape's.
+/// A file written under a temporary name in the same folder, flushed to disk and then renamed, so that a crash leaves
+/// the old file or the new one. Without commit() the temporary file is removed.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();
+
+  void write(std::span<const std::byte> bytes);
+  void commit();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  int fd_ = -1;
+};
+
+/// A tensor to be written.
+struct TensorSpec {
+  std::string name;
+  FileDType dtype = FileDType::kF32;
+  std::vector<std::int64_t> shape;
+
+  std::int64_t bytes() const;
+};
+
+/// Writes one safetensors file tensor by tensor, so that only one of them need be in memory.
+class SafetensorsWriter {
+ public:
+  /// @throws Error kInvalidArgument if a name comes twice; kDataError if the file cannot be written.
+  SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorSpec> tensors,
+                    const std::map<std::string, std::string>& metadata = {});
+
+  /// In the order in which write() must be called: larger elements first, then by name, which keeps every tensor
+  /// aligned to its element size.
+  const std::vector<TensorSpec>& tensors() const { return tensors_; }
+
+  /// @throws Error kInvalidArgument if it is not this tensor's turn or the bytes are not its shape's.
+  void write(std::string_view name, std::span<const std::byte> bytes);
+
+  /// Puts the file in place. @throws Error kInvalidArgument if tensors are missing.
+  void finish();
+
+ private:
+  std::vector<TensorSpec> tensors_;
+  std::size_t next_ = 0;
+  AtomicFile file_;
+};
+
+/// Writes all tensors, which are in memory, to one file.
 void write_safetensors(const std::filesystem::path& path, const TensorMap& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
