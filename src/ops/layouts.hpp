@@ -117,9 +117,9 @@ bool slot_in_cache(const BasicPagedCache<Pointer>& cache, std::int64_t slot) {
   return slot >= 0 && slot < cache.num_slots();
 }
 
-/// Throws kInvalidArgument unless the cache can be addressed: a known layout with its head_dim, sizes that are not
-/// negative, pages that do not overlap, a stride that keeps the layout's numbers aligned, a pointer where there are
-/// slots, a positive finite scale for kFp8PerTensor, and the expected device.
+/// Throws kInvalidArgument unless the cache can be addressed: present, with the layout's head_dim, sizes that are not
+/// negative, pages that do not overlap, a size that 64 bits hold, a pointer where there are slots, a positive finite
+/// scale for kFp8PerTensor, and on the expected device. Any alignment of data and stride is fine.
 /// @param op    Operation as it stands at the front of the text, e.g. "cache_write".
 /// @param name  Argument as the caller knows it, e.g. "cache".
 void check_cache(const ConstPagedCache& cache, std::string_view op, std::string_view name, Device device = {});

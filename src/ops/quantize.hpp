@@ -30,8 +30,8 @@ inline int mxfp4_exponent(float amax) {
 /// Quantises n values with one power-of-two scale: e = fp8_exponent(max(largest |x|, amax_floor)), code = e4m3(x *
 /// 2^-e). NaN does not count towards the largest magnitude and becomes a NaN code; infinity becomes +-448 * 2^120,
 /// which reads back as infinity.
-/// @param amax_floor  Positive and normal: kFp8AmaxFloor, or kMla656AmaxFloor.
-/// @return e, in [-135, 120]; the value of a code is code * 2^e, the UE8M0 byte is e + 127.
+/// @param amax_floor  At least 2^-100: kFp8AmaxFloor, kMla656AmaxFloor or a floor of another engine.
+/// @return e, in [-109, 120]; the value of a code is code * 2^e, the UE8M0 byte is e + 127.
 int quantize_fp8(const float* x, std::int64_t n, float amax_floor, std::uint8_t* codes);
 
 /// out[i] = value(codes[i]) * scale in fp32.
@@ -53,6 +53,10 @@ void load_row(const void* in, DType dtype, std::int64_t n, float* out);
 
 /// Writes n fp32 numbers as kFloat32 or kBFloat16 (nearest even).
 void store_row(const float* in, std::int64_t n, DType dtype, void* out);
+
+/// The same for a run of elements of a layout without tiles (kFloat32, kBFloat16, kFp8PerTensor), at any alignment.
+void load_elements(const void* in, std::int64_t n, CacheLayout layout, float scale, float* out);
+void store_elements(const float* in, std::int64_t n, CacheLayout layout, float scale, bool round_first, void* out);
 
 /// Quantises one row of cache.head_dim values and stores it at a slot that the cache has.
 /// @param round_first  Round values to bf16 before they are quantised (S-5.1). False for rows that went through the
