@@ -44,7 +44,7 @@ struct SourceCase {
 struct SparseMlaCase {
   std::string name;
   std::int64_t rows = 1, heads = 4, head_dim_qk = 512;
-  SourceCase main, extra;
+  SourceCase main = {}, extra = {};
   DType q_dtype = DType::kBFloat16, out_dtype = DType::kBFloat16;
   bool sink = true;
   float softmax_scale = 0;
