@@ -107,8 +107,8 @@ HWY_INLINE void fold_and_store(const Quad* quads, float scale, float* to) {
 
 // exp(x) for x <= 0: x = n ln2 + r with |r| <= 0.35, Taylor to r^7 (remainder 7.3e-9 of the value, an eighth of half an
 // ulp), times 2^n. ln2 is split so that n * kLn2High is exact for |n| < 512. Below -87 the result would leave the
-// normal numbers and is 0: such a key weighs less than 2e-38 of the largest. Error below 1 ulp (measured 0.56, all of
-// [-87, 0]).
+// normal numbers and is 0: such a key weighs less than 2e-38 of the largest. Largest error seen over [-87, 0]: 0.90 ulp
+// with fused multiply-add, 1.15 without.
 HWY_INLINE V exp_of_weight(V x) {
   const hn::RebindToSigned<D> di;
   constexpr float kLn2High = 0x1.62e4p-1F;
