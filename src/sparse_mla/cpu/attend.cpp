@@ -3,7 +3,7 @@
 // Work split: the caller gives a row and a range of heads. The valid keys of both lists are decoded to fp32 in blocks
 // of
 //             64, in list order, once for all heads; an online softmax joins the blocks.
-// Bound by:   fused multiply-adds, 2 * heads * keys * (d_qk + 512) flops; decoding is what about 3 heads cost.
+// Bound by:   fused multiply-adds, 2 * heads * keys * (d_qk + 512) flops; decoding a key costs what 4 heads cost.
 // Same bits:  a dot product runs over 16 virtual lanes (lane i takes dims i, i + 16, ...) whatever the vector width,
 // and
 //             folds them in a fixed tree; invalid lanes of a list are skipped before blocks are formed, so only the
