@@ -45,8 +45,8 @@ inline std::int32_t key_of_code(std::uint64_t code) {
   return static_cast<std::int32_t>(~static_cast<std::uint32_t>(code >> 32) ^ 0x80000000U);
 }
 
-/// Most scores that a first threshold is sampled from: their keys (32 KiB) fit the first-level cache of most machines.
-inline constexpr std::int64_t kMaxSample = 8192;
+/// Most scores that a first threshold is sampled from: 1/64 of a row of 262,144, so that sampling stays a small part.
+inline constexpr std::int64_t kMaxSample = 4096;
 /// Elements past an array's end that a vector store may touch: one append of 32 scores and one vector of 16.
 inline constexpr std::int64_t kSlack = 64;
 
@@ -89,14 +89,9 @@ void feed_16(Candidates& c, const void* scores, std::int64_t count, std::uint32_
 /// Offers candidates of another set, again in ascending position.
 void feed_candidates(Candidates& c, const std::uint32_t* bits, const std::uint32_t* positions, std::int64_t count);
 
-/// The k-th best candidate. Only with count >= k >= 1.
-struct Cut {
-  std::int32_t key;
-  std::int64_t num_equal;  // how many candidates with this key are among the k best
-};
-
-/// Keeps the k best candidates, in ascending position, and raises the threshold to the last of them.
-Cut cut(Candidates& c);
+/// Keeps the k best candidates, in ascending position, and raises the threshold to the last of them. Only with
+/// count >= k >= 1.
+void cut(Candidates& c);
 
 /// Sets a first threshold that about `k` scores of the row are expected to reach, from a sample: an ascending row is
 /// then as cheap as a random one. `widening` >= 1 lowers it. May leave the set open. A guess: if the row ends with

@@ -58,11 +58,12 @@ struct RowMap {
 };
 
 /// Writes out[0, k) as `Index`: the mapped positions, then -1. A number that does not fit `Index` becomes -1.
+/// positions = nullptr stands for 0, 1, 2, ...
 template <typename Index>
 void write_row_indices(void* out, const std::uint32_t* positions, std::int64_t num_winners, std::int64_t k,
                        const RowMap& map) {
   for (std::int64_t i = 0; i < num_winners; ++i) {
-    const std::int64_t mapped = map(static_cast<std::int64_t>(positions[i]));
+    const std::int64_t mapped = map(positions != nullptr ? static_cast<std::int64_t>(positions[i]) : i);
     const bool fits = mapped >= std::numeric_limits<Index>::min() && mapped <= std::numeric_limits<Index>::max();
     store_at<Index>(out, i, fits ? static_cast<Index>(mapped) : Index{-1});
   }
