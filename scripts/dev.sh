@@ -20,7 +20,8 @@ fuzz_packages=(clang libclang-rt-14-dev)
 
 # --- Small helpers ---------------------------------------------------------------------------------------------------
 
-say() { printf '\033[1m== %s\033[0m\n' "$*" >&2; }
+if [[ -t 2 ]]; then bold=$'\033[1m' plain=$'\033[0m'; else bold='' plain=''; fi
+say() { printf '%s== %s%s\n' "$bold" "$*" "$plain" >&2; }
 die() { printf 'dev.sh: %s\n' "$*" >&2; exit 1; }
 
 show_help() {
