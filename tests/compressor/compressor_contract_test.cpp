@@ -349,7 +349,7 @@ TEST(CompressorTargets, EveryInstructionSetGivesTheSameBytes) {
   }
 }
 
-// Threads share pieces of tokens, or channels where one C128 entry meets several workers.
+// Threads share pieces of tokens.
 TEST(ThreadCompressor, NumberOfThreadsDoesNotShow) {
   for (const CompressorShape& shape : kCompressorShapes) {
     const std::int64_t tokens = std::max<std::int64_t>(3 * shape.ratio, 40);
