@@ -41,7 +41,7 @@ struct CompressorRule {
 inline constexpr CompressorRule kCompressorRules[] = {
     // ring  max_saved_bytes     order                     store                  why
     {true, kAnyBytes, StepOrder::kPoolThenSave, StateStore::kCached,
-     "a row saved to a ring may replace one that this step still pools"},
+     "a row saved to a ring may replace one that another thread still pools"},
     {false, (std::int64_t{8} << 20) - 1, StepOrder::kTogether, StateStore::kCached,
      "inputs are pooled and saved while they are in L2"},
     {false, kAnyBytes, StepOrder::kTogether, StateStore::kStreamed,

@@ -1,8 +1,9 @@
 // One step of the compressor on the CPU.
-// Order:   pooling reads rows of earlier steps from the state, and saving may overwrite exactly those in a ring, so a
-//          ring is pooled whole before anything is saved. In a paged state the rows read belong to positions below the
-//          request's first of this step and the rows written to positions from there on, so they never meet, whichever
-//          thread is where: each piece of tokens is pooled and saved at once, while its inputs are in the cache.
+// Order:   pooling reads rows of earlier steps from the state. In a ring, saving token i replaces the row of position
+//          i - block_size. Entries up to i do not need it once they are pooled, but the thread that pools one may be
+//          behind: a ring is pooled whole before anything is saved. In a paged state the rows read belong to positions
+//          below the request's first of this step and the rows written to positions from there on, so they never meet,
+//          whichever thread is where: each piece of tokens is pooled and saved at once, while its inputs are in L2.
 // Threads: share pieces of tokens. That does not show in a result: an entry is a function of its rows alone. Sharing
 //          the channels of one C128 entry (27 us) between two threads did not pay: waking the second takes as long as
 //          it saves.
