@@ -146,8 +146,10 @@ void add_generate(CLI::App& app, int& /*exit_code*/) {
       "The text goes to stdout as it comes; everything else goes to stderr.\n"
       "The same prompt gives the same tokens whatever --prefill-chunk, --threads and --companions say.\n\n"
       "Examples:\n"
-      "  tamis generate --model models/tiny-v4 --prompt-file models/tiny-v4/golden.txt --max-new-tokens 7 --kv-cache fp32\n"
-      "  tamis generate --model models/tiny-v4 --prompt 'A cache keeps ' --temperature 0.8 --top-p 0.95 --seed 7 --stats");
+      "  tamis generate --model models/tiny-v4 --prompt-file models/tiny-v4/golden.txt --max-new-tokens 7 --kv-cache "
+      "fp32\n"
+      "  tamis generate --model models/tiny-v4 --prompt 'A cache keeps ' --temperature 0.8 --top-p 0.95 --seed 7 "
+      "--stats");
   add_model(command, options->model);
   auto* prompt = command->add_option_group("prompt", "The text to continue; one of");
   prompt->add_option("--prompt", options->prompt, "Text")->type_name("TEXT");
@@ -157,7 +159,9 @@ void add_generate(CLI::App& app, int& /*exit_code*/) {
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--temperature", options->temperature, "0 always takes the likeliest token; 1 samples as the model says")
+  command
+      ->add_option("--temperature", options->temperature,
+                   "0 always takes the likeliest token; 1 samples as the model says")
       ->check(CLI::NonNegativeNumber)
       ->type_name("T")
       ->capture_default_str();
@@ -166,7 +170,8 @@ void add_generate(CLI::App& app, int& /*exit_code*/) {
       ->type_name("P")
       ->capture_default_str();
   command->add_option("--seed", options->seed, "Of the sampling")->type_name("S")->capture_default_str();
-  command->add_option("--index-topk", options->index_topk, "Compressed entries a token attends to; 0: what the model says")
+  command
+      ->add_option("--index-topk", options->index_topk, "Compressed entries a token attends to; 0: what the model says")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20))
       ->type_name("K")
       ->capture_default_str();
@@ -175,7 +180,9 @@ void add_generate(CLI::App& app, int& /*exit_code*/) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--companions", options->companions, "Run N made-up requests in the same steps; shows that they change nothing")
+  command
+      ->add_option("--companions", options->companions,
+                   "Run N made-up requests in the same steps; shows that they change nothing")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1024}))
       ->type_name("N")
       ->capture_default_str();

@@ -16,8 +16,9 @@ int main(int argc, char** argv) {
   app.name("tamis");
   app.require_subcommand(1);
   app.set_version_flag("--version", "tamis " TAMIS_VERSION);
-  app.footer("Exit codes: 0 success, 1 a finding (a comparison that failed), 2 wrong usage or input.\n"
-             "`tamis COMMAND --help` explains a command.");
+  app.footer(
+      "Exit codes: 0 success, 1 a finding (a comparison that failed), 2 wrong usage or input.\n"
+      "`tamis COMMAND --help` explains a command.");
   int exit_code = 0;
   tamis::cli::add_generate(app, exit_code);
   tamis::cli::add_verify(app, exit_code);

@@ -48,9 +48,14 @@ void recall(const RecallOptions& options) {
           engine::measure_recall(transformer, tokenizer, config, length, options.trials, options.seed, progress);
       const double share = static_cast<double>(result.right) / static_cast<double>(result.digits);
       if (options.json) {
-        fmt::print("{}\n", nlohmann::json({{"length", length}, {"topk", topk}, {"kv_cache", options.kv_cache},
-                                           {"selection", selection}, {"digits", result.digits},
-                                           {"right", result.right}, {"share", share}}).dump());
+        fmt::print("{}\n", nlohmann::json({{"length", length},
+                                           {"topk", topk},
+                                           {"kv_cache", options.kv_cache},
+                                           {"selection", selection},
+                                           {"digits", result.digits},
+                                           {"right", result.right},
+                                           {"share", share}})
+                               .dump());
       } else {
         fmt::print("{:8} {:6} {:>8} {:>10} {:7} {:7} {:6.1f}%\n", length, topk, options.kv_cache, selection,
                    result.digits, result.right, 100.0 * share);
@@ -66,8 +71,10 @@ void add_recall(CLI::App& app, int& /*exit_code*/) {
   auto options = std::make_shared<RecallOptions>();
   CLI::App* command = app.add_subcommand("recall", "Measure whether a model finds codes in long texts");
   command->footer(
-      "Each text tells up to eight codes in prose and asks for them at its end. A digit is right when the model finds it\n"
-      "likeliest with the text before it given. --random-selection replaces the indexer's choice by random entries: the\n"
+      "Each text tells up to eight codes in prose and asks for them at its end. A digit is right when the model finds "
+      "it\n"
+      "likeliest with the text before it given. --random-selection replaces the indexer's choice by random entries: "
+      "the\n"
       "control that shows how much the selection matters.\n\n"
       "Example: tamis recall --model models/tiny-v4 --lengths 512,2048,8192 --topk 8,16,64");
   add_model(command, options->model);

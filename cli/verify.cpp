@@ -18,8 +18,8 @@
 namespace tamis::cli {
 namespace {
 
-// What a comparison may differ by: the golden values are fp32 and so are ours, summed in another order. A double-precision
-// pass of the specification is 1.6e-4 (logits, worst) and 2e-5 (on average) away from them.
+// What a comparison may differ by: the golden values are fp32 and so are ours, summed in another order. A
+// double-precision pass of the specification is 1.6e-4 (logits, worst) and 2e-5 (on average) away from them.
 constexpr double kLogitsWorst = 1e-3;
 constexpr double kLogitsMean = 5e-5;
 constexpr double kTensorRelative = 1e-4;  // of the tensor's largest value
@@ -176,8 +176,13 @@ void verify(const std::string& directory, const std::string& golden_path, bool j
   for (const Row& row : comparer.rows) {
     all_ok &= row.ok;
     if (json) {
-      fmt::print("{}\n", nlohmann::json({{"tensor", row.name}, {"elements", row.elements}, {"worst", row.worst},
-                                         {"limit", row.limit}, {"ok", row.ok}, {"note", row.note}}).dump());
+      fmt::print("{}\n", nlohmann::json({{"tensor", row.name},
+                                         {"elements", row.elements},
+                                         {"worst", row.worst},
+                                         {"limit", row.limit},
+                                         {"ok", row.ok},
+                                         {"note", row.note}})
+                             .dump());
     } else {
       fmt::print("{:24} {:9} {:10.2e} {:10.2e}  {}{}{}\n", row.name, row.elements, row.worst, row.limit,
                  row.ok ? "ok" : "OUT OF TOLERANCE", row.note.empty() ? "" : "  ", row.note);
@@ -208,9 +213,8 @@ void add_verify(CLI::App& app, int& exit_code) {
       ->type_name("FILE");
   add_threads(command, options->threads);
   command->add_flag("--json", options->json, "One JSON object a tensor");
-  command->callback([options, &exit_code] {
-    verify(options->model, options->golden, options->json, options->threads, exit_code);
-  });
+  command->callback(
+      [options, &exit_code] { verify(options->model, options->golden, options->json, options->threads, exit_code); });
 }
 
 }  // namespace tamis::cli

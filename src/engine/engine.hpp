@@ -46,10 +46,10 @@ struct EngineStats {
   std::int64_t prompt_tokens = 0;
   std::int64_t new_tokens = 0;     ///< drawn in all
   std::int64_t decode_tokens = 0;  ///< of them, drawn in steps without prompt tokens
-  double prefill_seconds = 0;     ///< steps that hold prompt tokens
-  double decode_seconds = 0;      ///< steps that hold none
-  std::int64_t c4_skipped = 0;    ///< steps whose C4 layers had no entry to complete
-  std::int64_t c128_skipped = 0;  ///< likewise C128
+  double prefill_seconds = 0;      ///< steps that hold prompt tokens
+  double decode_seconds = 0;       ///< steps that hold none
+  std::int64_t c4_skipped = 0;     ///< steps whose C4 layers had no entry to complete
+  std::int64_t c128_skipped = 0;   ///< likewise C128
   model::StageTimes stages;
 };
 

@@ -15,9 +15,9 @@ constexpr std::int64_t kMinLength = 256;
 
 // Words that models/tiny-v4 knows as names; a text asks for at most eight.
 constexpr std::array<std::string_view, 32> kNames = {
-    "amber", "basil", "cedar",  "delta", "ember", "fjord",  "grove", "hazel", "indigo", "juniper", "linden",
+    "amber", "basil", "cedar",  "delta", "ember", "fjord",  "grove", "hazel",  "indigo", "juniper", "linden",
     "maple", "onyx",  "quartz", "raven", "sable", "topaz",  "umber", "violet", "willow", "xenon",   "zephyr",
-    "atlas", "birch", "comet",  "dune",  "flint", "garnet", "iris",  "lotus", "opal",   "storm"};
+    "atlas", "birch", "comet",  "dune",  "flint", "garnet", "iris",  "lotus",  "opal",   "storm"};
 
 constexpr std::array<std::string_view, 40> kProse = {
     "A page is the unit in which memory is handed out, and it comes back to the pool when a request ends.",

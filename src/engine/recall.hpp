@@ -17,8 +17,9 @@ struct RecallText {
   std::vector<std::int64_t> digit_positions;  ///< positions of the asked-for digits, ascending
 };
 
-/// Makes a text of exactly `length` tokens: prose with lines "The code of NAME is DDDDDD." at random places in its first
-/// part, and the same lines again, in another order, at its end. The same arguments give the same text everywhere.
+/// Makes a text of exactly `length` tokens: prose with lines "The code of NAME is DDDDDD." at random places in its
+/// first part, and the same lines again, in another order, at its end. The same arguments give the same text
+/// everywhere.
 /// @throws Error kInvalidArgument if the length has no room for prose (below 256).
 RecallText make_recall_text(const model::Tokenizer& tokenizer, std::int64_t length, std::uint64_t seed);
 

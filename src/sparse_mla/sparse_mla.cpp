@@ -29,8 +29,9 @@ constexpr std::string_view kOp = "sparse_mla";
 // Rows of an output may be padded but must not lie on each other.
 void check_stride(const TensorView& view, std::string_view name, int dim) {
   const std::int64_t width = view.size(view.rank() - 1);
-  TAMIS_CHECK(view.size(dim) <= 1 || view.stride(dim) >= width, Status::kInvalidArgument, kOp, ": ", name,
-              " has stride ", view.stride(dim), " in dimension ", dim, ", must be at least its width ", width);
+  TAMIS_CHECK(view.numel() == 0 || view.size(dim) <= 1 || view.stride(dim) >= width, Status::kInvalidArgument, kOp,
+              ": ", name, " has stride ", view.stride(dim), " in dimension ", dim, ", must be at least its width ",
+              width);
 }
 
 // Names of one source's arguments, spelled out: joining them would allocate in every call.
