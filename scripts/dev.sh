@@ -262,7 +262,7 @@ command_sanitize() {
   ctest_arguments=(-R '(^|/)Thread' "${ctest_arguments[@]}")
   configure_preset tsan
   # oneDNN's threads come from libgomp, which the sanitizer cannot see into: one thread leaves nothing to misread.
-  OMP_NUM_THREADS=1 TSAN_OPTIONS=suppressions=$root/tests/tsan.supp build_and_test tsan
+  OMP_NUM_THREADS=1 build_and_test tsan
 }
 
 command_package() {
