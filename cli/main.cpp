@@ -1,1 +1,39 @@
-int main() { return 0; }
+#include <fmt/core.h>
+
+#include <exception>
+
+#include "commands.hpp"
+#include "tamis/status.hpp"
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "tamis: DeepSeek's sparse attention, exact and reproducible.\n"
+      "Runs DeepSeek-V4 checkpoints through its own compressor, indexer, top-k and sparse attention.\n\n"
+      "First steps (from the source folder):\n"
+      "  tamis generate --model models/tiny-v4 --prompt 'The code of amber is 482913. The code of amber is '\n"
+      "  tamis verify   --model models/tiny-v4 --golden models/tiny-v4/golden.safetensors\n"
+      "  tamis recall   --model models/tiny-v4 --lengths 512,2048 --topk 16"};
+  app.name("tamis");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "tamis " TAMIS_VERSION);
+  app.footer(
+      "Exit codes: 0 success, 1 a finding (a comparison that failed), 2 wrong usage or input.\n"
+      "`tamis COMMAND --help` explains a command.");
+  int exit_code = 0;
+  tamis::cli::add_generate(app, exit_code);
+  tamis::cli::add_verify(app, exit_code);
+  tamis::cli::add_recall(app, exit_code);
+  tamis::cli::add_quantize(app, exit_code);
+  tamis::cli::add_info(app, exit_code);
+  try {
+    app.parse(argc, argv);
+    return exit_code;
+  } catch (const CLI::Success& success) {  // --help and --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "tamis: {} (see tamis --help)\n", error.what());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "tamis: {}\n", error.what());
+  }
+  return 2;
+}

@@ -45,6 +45,7 @@ if(TAMIS_BUILD_ENGINE)
                    https://github.com/nlohmann/json/releases/download/v3.11.2/json.tar.xz)
   tamis_dependency(CLI11 CLI11::CLI11 https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.3.2.tar.gz)
   tamis_dependency(fmt fmt::fmt https://github.com/fmtlib/fmt/archive/refs/tags/9.1.0.tar.gz)
+  find_package(OpenMP REQUIRED)  # only to keep oneDNN's threads out of our way
   find_package(PkgConfig REQUIRED)
   pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 endif()

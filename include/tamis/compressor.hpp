@@ -48,10 +48,12 @@ struct CompressArgs {
   ConstTensorView ape;          ///< [R, coff * d] fp32: gate bias by position modulo R.
   ConstTensorView norm_weight;  ///< [d] fp32.
   float rms_norm_eps = 1e-6F;
-  ConstTensorView cos_sin;  ///< [max_positions, 64] fp32: columns 0..31 cos, 32..63 sin. Entry j is rotated at j * R.
+  ConstTensorView cos_sin;  ///< [max_positions, 64] fp32: columns 0..31 cos, 32..63 sin. Entry j is rotated at j * R;
+                            ///< an entry past the table is not written.
   bool hadamard = false;    ///< Rotate the 128-vector after RoPE (indexer only; S-4.2).
 
-  // Who owns which token. Tokens of a request are consecutive and their positions ascend by one.
+  // Who owns which token. Tokens of a request are consecutive and their positions ascend by one. A token outside the
+  // range of the request it names is padding, too.
   ConstTensorView positions;         ///< [tokens] int64, absolute; negative = padding, ignored.
   ConstTensorView token_to_request;  ///< [tokens] int32; out of range = padding, ignored.
   ConstTensorView query_start_loc;   ///< [requests + 1] int32: request r owns tokens [qsl[r], qsl[r + 1]).
@@ -62,7 +64,7 @@ struct CompressArgs {
       state_table;  ///< Paged: [requests, max_blocks] int32; position t is row t % block_size of block t / block_size.
   ConstTensorView state_slots;  ///< Paged: [tokens] int64, where each token's row is saved; -1 saves nothing.
   ConstTensorView state_ring;   ///< Ring: [requests] int32, the block each request owns; position t is row t %
-                                ///< block_size. -1 = none.
+                                ///< block_size >= compress_ring_rows(R, overlap, 0). -1 = none.
 
   PagedCache cache;          ///< Output: kFp8Mla584, kBFloat16, kFloat32, kFp8PerTensor, kIndexerFp8 or kIndexerMxfp4.
   ConstTensorView kv_slots;  ///< [tokens] int64: where the entry that token i completes goes; -1 writes nothing.
@@ -74,7 +76,8 @@ struct CompressArgs {
   Stream stream;
 };
 
-/// Bytes of workspace that compress(args) needs, 64-byte aligned; contents may be anything.
+/// Bytes of workspace that compress(args) needs, 64-byte aligned; contents may be anything. On the CPU it is the sum of
+/// one share a worker: one share is enough to run, with as many workers as there are shares.
 std::size_t compress_workspace_bytes(const CompressArgs& args);
 
 /// Saves the state of every token and, for each token that completes a group, pools, norms, rotates, quantises and
@@ -83,11 +86,13 @@ std::size_t compress_workspace_bytes(const CompressArgs& args);
 /// Entry j of a request pools positions jR .. jR + R - 1 (overlap: also the R before, through half A; absent for j = 0)
 /// with a softmax over the gates, channel by channel, in fp32. Rows of the current step are taken from the inputs
 /// (after rounding to the state's dtype), older ones from the state, so the same bits come out for any split of a
-/// prompt into steps, any batch and any place in it. Which earlier rows are read: compress_state_begin() .. start - 1.
-/// State that was never written is not reachable, whatever bytes it holds. A rejected draft token needs no undo: its
-/// rows are overwritten when the position is processed again (ring: as long as the ring has compress_ring_rows()). An
-/// entry is written by the token that completes it and is overwritten likewise. Does not allocate; on CUDA asynchronous
-/// on `stream` and safe under graph capture.
+/// prompt into steps, any batch and any place in it. Which earlier rows are read: compress_state_begin() .. start - 1;
+/// an earlier call must have saved them. A row without a block (state_table or state_ring out of range) is left out of
+/// its entry. So state that was never written is not reachable, whatever bytes it holds. In rows that count, a gate of
+/// -inf weighs nothing; NaN, a gate of +inf, or a channel with no gate above -inf makes the entry NaN.
+/// A rejected draft token needs no undo: its rows are overwritten when the position is processed again (ring: as long
+/// as the ring has compress_ring_rows()). An entry is written by the token that completes it and is overwritten
+/// likewise. Does not allocate; on CUDA asynchronous on `stream` and safe under graph capture.
 /// @throws Error kInvalidArgument on shape, dtype, layout or workspace mismatch.
 /// Definition: src/compressor/reference.hpp.
 void compress(const CompressArgs& args);

@@ -1,0 +1,106 @@
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "commands.hpp"
+#include "engine/recall.hpp"
+#include "options.hpp"
+
+namespace tamis::cli {
+namespace {
+
+struct RecallOptions {
+  std::string model;
+  std::vector<std::int64_t> lengths = {512, 2048}, topk = {8, 16, 64};
+  std::string kv_cache = "fp8";
+  std::int64_t trials = 4;
+  std::uint64_t seed = 0;
+  int threads = 0;
+  bool random_selection = false, json = false;
+};
+
+void recall(const RecallOptions& options) {
+  const model::Tokenizer tokenizer = model::Tokenizer::open(options.model);
+  model::Transformer transformer = model::Transformer::open(options.model);
+  const char* selection = options.random_selection ? "random" : "indexer";
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  if (!options.json) {
+    fmt::print("{:>8} {:>6} {:>8} {:>10} {:>7} {:>7} {:>7}\n", "length", "topk", "kv cache", "selection", "digits",
+               "right", "share");
+  }
+  for (const std::int64_t length : options.lengths) {
+    for (const std::int64_t topk : options.topk) {
+      engine::EngineConfig config;
+      config.kv_precision = kKvPrecisions.at(options.kv_cache);
+      config.selection = {.topk = topk, .random = options.random_selection, .seed = options.seed};
+      config.num_threads = options.threads;
+      const auto progress = [&](std::int64_t done) {
+        if (!terminal) return;
+        fmt::print(stderr, "\rlength {}, topk {}: text {} of {} ", length, topk, done, options.trials);
+        if (done == options.trials) fmt::print(stderr, "\r{:60}\r", "");
+        std::fflush(stderr);
+      };
+      const engine::RecallResult result =
+          engine::measure_recall(transformer, tokenizer, config, length, options.trials, options.seed, progress);
+      const double share = static_cast<double>(result.right) / static_cast<double>(result.digits);
+      if (options.json) {
+        fmt::print("{}\n", nlohmann::json({{"length", length},
+                                           {"topk", topk},
+                                           {"kv_cache", options.kv_cache},
+                                           {"selection", selection},
+                                           {"digits", result.digits},
+                                           {"right", result.right},
+                                           {"share", share}})
+                               .dump());
+      } else {
+        fmt::print("{:8} {:6} {:>8} {:>10} {:7} {:7} {:6.1f}%\n", length, topk, options.kv_cache, selection,
+                   result.digits, result.right, 100.0 * share);
+      }
+      std::fflush(stdout);
+    }
+  }
+}
+
+}  // namespace
+
+void add_recall(CLI::App& app, int& /*exit_code*/) {
+  auto options = std::make_shared<RecallOptions>();
+  CLI::App* command = app.add_subcommand("recall", "Measure whether a model finds codes in long texts");
+  command->footer(
+      "Each text tells up to eight codes in prose and asks for them at its end. A digit is right when the model finds "
+      "it\n"
+      "likeliest with the text before it given. --random-selection replaces the indexer's choice by random entries: "
+      "the\n"
+      "control that shows how much the selection matters.\n\n"
+      "Example: tamis recall --model models/tiny-v4 --lengths 512,2048,8192 --topk 8,16,64");
+  add_model(command, options->model);
+  command->add_option("--lengths", options->lengths, "Tokens of a text, at least 256")
+      ->delimiter(',')
+      ->check(CLI::Range(std::int64_t{256}, std::int64_t{1} << 30))
+      ->type_name("N,N,...")
+      ->capture_default_str();
+  command->add_option("--topk", options->topk, "Compressed entries a token attends to")
+      ->delimiter(',')
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+      ->type_name("K,K,...")
+      ->capture_default_str();
+  add_kv_cache(command, options->kv_cache);
+  command->add_option("--trials", options->trials, "Texts for each length and topk")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "Of the texts and of the random selection")
+      ->type_name("S")
+      ->capture_default_str();
+  command->add_flag("--random-selection", options->random_selection, "The control: attend to random entries");
+  add_threads(command, options->threads);
+  command->add_flag("--json", options->json,
+                    "One JSON object a line: length, topk, kv_cache, selection, digits, right, share");
+  command->callback([options] { recall(*options); });
+}
+
+}  // namespace tamis::cli

@@ -1,0 +1,220 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
+
+#include "commands.hpp"
+#include "core/check.hpp"
+#include "engine/single_pass.hpp"
+#include "model/safetensors.hpp"
+#include "options.hpp"
+
+namespace tamis::cli {
+namespace {
+
+// What a comparison may differ by: the golden values are fp32 and so are ours, summed in another order. A
+// double-precision pass of the specification is 1.6e-4 (logits, worst) and 2e-5 (on average) away from them.
+constexpr double kLogitsWorst = 1e-3;
+constexpr double kLogitsMean = 5e-5;
+constexpr double kTensorRelative = 1e-4;  // of the tensor's largest value
+
+struct Row {
+  std::string name;
+  std::int64_t elements = 0;
+  double worst = 0;  // largest difference
+  double limit = 0;
+  std::string note;
+  bool ok = true;
+};
+
+struct Golden {
+  model::SafetensorsReader file;
+
+  const model::StoredTensor& tensor(const std::string& name) const {
+    const model::StoredTensor* found = file.find(name);
+    TAMIS_CHECK(found != nullptr, Status::kDataError, "golden file: tensor ", name, " is missing");
+    return *found;
+  }
+  template <typename T>
+  std::vector<T> values(const std::string& name, model::FileDType dtype) const {
+    const model::StoredTensor& stored = tensor(name);
+    TAMIS_CHECK(stored.dtype == dtype, Status::kDataError, "golden file: tensor ", name, " is ",
+                model::file_dtype_name(stored.dtype), ", must be ", model::file_dtype_name(dtype));
+    std::vector<T> out(stored.bytes.size() / sizeof(T));
+    std::memcpy(out.data(), stored.bytes.data(), out.size() * sizeof(T));
+    return out;
+  }
+};
+
+// Compares what passes by with the golden file; keeps a row for each tensor.
+class Comparer : public model::Observer {
+ public:
+  explicit Comparer(const Golden& golden) : golden_(golden) {
+    if (golden.file.find("positions") != nullptr) {
+      positions_ = golden.values<std::int32_t>("positions", model::FileDType::kI32);
+    }
+  }
+
+  void tensor(std::string_view name, ConstTensorView value) override {
+    const model::StoredTensor* stored = golden_.file.find(name);
+    if (stored == nullptr) return;
+    if (name.ends_with(".topk")) compare_sets(std::string(name), value);
+    else compare_values(std::string(name), value);
+  }
+
+  std::vector<Row> rows;
+
+ private:
+  void compare_values(const std::string& name, ConstTensorView value) {
+    const std::vector<float> expected = golden_.values<float>(name, model::FileDType::kF32);
+    const model::StoredTensor& stored = golden_.tensor(name);
+    const std::int64_t row_size = value.size(0) == 0 ? 0 : value.numel() / value.size(0);
+    // The file holds every row, or those of `positions`.
+    const bool sampled = stored.shape[0] != value.size(0);
+    const std::int64_t count = stored.shape[0];
+    TAMIS_CHECK(row_size > 0 && static_cast<std::int64_t>(expected.size()) == count * row_size &&
+                    (!sampled || count == static_cast<std::int64_t>(positions_.size())),
+                Status::kDataError, "golden file: tensor ", name, " has shape ", model::shape_text(stored.shape),
+                ", the model gives ", value.size(0), " rows of ", row_size);
+    Row row{.name = name, .elements = count * row_size, .note = {}};
+    double largest = 0;
+    for (std::int64_t r = 0; r < count; ++r) {
+      const std::int64_t from = sampled ? positions_[static_cast<std::size_t>(r)] : r;
+      TAMIS_CHECK(from >= 0 && from < value.size(0), Status::kDataError, "golden file: positions holds ", from,
+                  ", must be in [0, ", value.size(0), ")");
+      const float* got = static_cast<const float*>(value.data()) + from * row_size;
+      const float* want = expected.data() + r * row_size;
+      for (std::int64_t i = 0; i < row_size; ++i) {
+        const double difference = std::abs(static_cast<double>(got[i]) - want[i]);
+        row.worst = std::max(row.worst, std::isnan(difference) ? INFINITY : difference);
+        largest = std::max(largest, std::abs(static_cast<double>(want[i])));
+      }
+    }
+    row.limit = kTensorRelative * largest;
+    row.ok = row.worst <= row.limit;
+    rows.push_back(row);
+  }
+
+  void compare_sets(const std::string& name, ConstTensorView value) {
+    const std::vector<std::int32_t> expected = golden_.values<std::int32_t>(name, model::FileDType::kI32);
+    const std::int64_t width = value.size(1);
+    TAMIS_CHECK(static_cast<std::int64_t>(expected.size()) == value.numel(), Status::kDataError, "golden file: tensor ",
+                name, " has ", expected.size(), " elements, the model gives ", value.size(0), " x ", width);
+    Row row{.name = name, .elements = value.numel(), .note = {}};
+    for (std::int64_t r = 0; r < value.size(0); ++r) {
+      const auto set = [&](const std::int32_t* from) {
+        std::set<std::int32_t> out(from, from + width);
+        out.erase(-1);
+        return out;
+      };
+      row.worst += set(static_cast<const std::int32_t*>(value.data()) + r * width) != set(expected.data() + r * width);
+    }
+    row.ok = row.worst == 0;
+    row.note = fmt::format("{} of {} rows differ", row.worst, value.size(0));
+    rows.push_back(row);
+  }
+
+  const Golden& golden_;
+  std::vector<std::int32_t> positions_;
+};
+
+Row compare_logits(const Golden& golden, const std::vector<float>& logits, std::int64_t tokens) {
+  const std::vector<float> expected = golden.values<float>("logits", model::FileDType::kF32);
+  TAMIS_CHECK(expected.size() == logits.size(), Status::kDataError, "golden file: logits has ", expected.size(),
+              " elements, the model gives ", logits.size());
+  Row row{.name = "logits", .elements = static_cast<std::int64_t>(logits.size()), .limit = kLogitsWorst, .note = {}};
+  double sum = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(logits[i]) - expected[i]);
+    row.worst = std::max(row.worst, std::isnan(difference) ? INFINITY : difference);
+    sum += difference;
+  }
+  const std::size_t vocab = logits.size() / static_cast<std::size_t>(tokens);
+  std::int64_t argmax_differs = 0;
+  for (std::size_t begin = 0; begin < logits.size(); begin += vocab) {
+    const auto best = [&](const std::vector<float>& from) {
+      const auto first = from.begin() + static_cast<std::int64_t>(begin);
+      return std::max_element(first, first + static_cast<std::int64_t>(vocab)) - first;
+    };
+    argmax_differs += best(logits) != best(expected);
+  }
+  const double mean = sum / static_cast<double>(logits.size());
+  row.ok = row.worst <= kLogitsWorst && mean <= kLogitsMean && argmax_differs == 0;
+  row.note = fmt::format("mean {:.1e} (limit {:.0e}), argmax differs in {} of {} rows", mean, kLogitsMean,
+                         argmax_differs, tokens);
+  return row;
+}
+
+void verify(const std::string& directory, const std::string& golden_path, bool json, int threads, int& exit_code) {
+  const Golden golden{model::SafetensorsReader::open_file(golden_path)};
+  const std::vector<std::int32_t> tokens = golden.values<std::int32_t>("input_ids", model::FileDType::kI32);
+  TAMIS_CHECK(!tokens.empty(), Status::kDataError, "golden file: input_ids is empty");
+  model::Transformer transformer = model::Transformer::open(directory);
+  Comparer comparer(golden);
+  const std::vector<float> logits = engine::single_pass(
+      transformer, tokens,
+      {.selection = {}, .kv_precision = model::KvPrecision::kFloat32, .observer = &comparer, .num_threads = threads});
+  comparer.rows.push_back(compare_logits(golden, logits, static_cast<std::int64_t>(tokens.size())));
+
+  // A tensor of the file that never passed by would otherwise count as agreement.
+  std::set<std::string, std::less<>> seen = {"input_ids", "positions"};
+  for (const Row& row : comparer.rows) seen.insert(row.name);
+  for (const auto& [name, tensor] : golden.file.tensors()) {
+    if (!seen.contains(name)) comparer.rows.push_back({.name = name, .note = "not produced by the model", .ok = false});
+  }
+  if (!json) {
+    fmt::print("{} tokens, fp32 caches\n{:24} {:>9} {:>10} {:>10}\n", tokens.size(), "tensor", "elements", "worst",
+               "limit");
+  }
+  bool all_ok = true;
+  for (const Row& row : comparer.rows) {
+    all_ok &= row.ok;
+    if (json) {
+      fmt::print("{}\n", nlohmann::json({{"tensor", row.name},
+                                         {"elements", row.elements},
+                                         {"worst", row.worst},
+                                         {"limit", row.limit},
+                                         {"ok", row.ok},
+                                         {"note", row.note}})
+                             .dump());
+    } else {
+      fmt::print("{:24} {:9} {:10.2e} {:10.2e}  {}{}{}\n", row.name, row.elements, row.worst, row.limit,
+                 row.ok ? "ok" : "OUT OF TOLERANCE", row.note.empty() ? "" : "  ", row.note);
+    }
+  }
+  if (!json) fmt::print("{}\n", all_ok ? "all within tolerance" : "some tensors are out of tolerance");
+  if (!all_ok) exit_code = 1;
+}
+
+struct VerifyOptions {
+  std::string model, golden;
+  bool json = false;
+  int threads = 0;
+};
+
+}  // namespace
+
+void add_verify(CLI::App& app, int& exit_code) {
+  auto options = std::make_shared<VerifyOptions>();
+  CLI::App* command = app.add_subcommand("verify", "Compare a model's tensors with a golden file");
+  command->footer(
+      "Runs the golden file's input_ids in one step with fp32 caches and compares every tensor that the file holds.\n"
+      "Tolerances: logits 1e-3 at worst, 5e-5 on average and the same argmax in every row; top-k as sets, equal;\n"
+      "every other tensor 1e-4 of its largest value. Exit code 1 if any is out.");
+  add_model(command, options->model);
+  command->add_option("--golden", options->golden, "Safetensors file with input_ids, logits and layers.N.* tensors")
+      ->required()
+      ->type_name("FILE");
+  add_threads(command, options->threads);
+  command->add_flag("--json", options->json, "One JSON object a tensor");
+  command->callback(
+      [options, &exit_code] { verify(options->model, options->golden, options->json, options->threads, exit_code); });
+}
+
+}  // namespace tamis::cli

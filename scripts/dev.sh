@@ -1,0 +1,344 @@
+#!/usr/bin/env bash
+# The one command of this repository. `scripts/dev.sh help` says what it does.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+# --- Settings, all from the environment ------------------------------------------------------------------------------
+
+jobs=${TAMIS_JOBS:-$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)}
+werror=OFF
+if [[ ${TAMIS_WERROR:-0} != 0 ]]; then werror=ON; fi
+
+# What a bare Debian 12 lacks. The CMake package of libdnnl-dev looks for OpenCL without depending on it, hence
+# ocl-icd-opencl-dev.
+build_packages=(cmake ninja-build g++ pkg-config libhwy-dev libtbb-dev libdnnl-dev ocl-icd-opencl-dev
+                nlohmann-json3-dev libcli11-dev libfmt-dev libpcre2-dev libgtest-dev)
+format_packages=(clang-format-14)
+fuzz_packages=(clang libclang-rt-14-dev)
+
+# --- Small helpers ---------------------------------------------------------------------------------------------------
+
+if [[ -t 2 ]]; then bold=$'\033[1m' plain=$'\033[0m'; else bold='' plain=''; fi
+say() { printf '%s== %s%s\n' "$bold" "$*" "$plain" >&2; }
+die() { printf 'dev.sh: %s\n' "$*" >&2; exit 1; }
+
+show_help() {
+  cat <<'HELP'
+Usage: scripts/dev.sh COMMAND [ARGUMENTS]
+
+  run [ARGS]            Build, then let the small model in models/tiny-v4 write. ARGS that begin with a dash go to
+                        `tamis generate`; anything else is a whole command line for tamis.
+  test [OP ...] [-- ...] Build and run the tests; with names only those of these folders of tests/. What follows a
+                        dash or -- goes to ctest.
+  build [PRESET]        Build a preset of CMakePresets.json (default: release) into build/PRESET.
+  format [--check]      Run clang-format over the sources, or only say what it would change.
+  sanitize [KIND] [OP ...]
+                        Build and run the tests under the address and undefined-behaviour sanitizers (KIND address, the
+                        default) or the thread sanitizer (KIND thread: the suites whose names begin with Thread).
+  package               Install a static and a shared build into scratch prefixes and build the consumers of
+                        tests/package against each.
+  fuzz [SECONDS]        Build the fuzz targets and run each for SECONDS (default 60) on a corpus kept in build/fuzz.
+  gpu-stage             Fill .gpu-stage/ with programs, tests and the shared libraries they need, for a machine that has
+                        none of our packages.
+  setup                 Install the Debian packages that a build needs. Every command does this by itself.
+  clean                 Remove build/ and .gpu-stage/.
+  help                  This text.
+
+First steps:
+  scripts/dev.sh run
+  scripts/dev.sh run --prompt 'The code of quartz is ' --max-new-tokens 20
+  scripts/dev.sh run verify --model models/tiny-v4 --golden models/tiny-v4/golden.safetensors
+  scripts/dev.sh test topk
+  scripts/dev.sh test -R 'Topk.*Nan'
+
+Environment:
+  TAMIS_JOBS=N          Parallel jobs (default: all cores).
+  TAMIS_WERROR=1        Warnings are errors, as in CI.
+  TAMIS_NO_SETUP=1      Install nothing; CMake then says what it misses.
+HELP
+}
+
+# --- Packages --------------------------------------------------------------------------------------------------------
+
+# Runs a command as root: directly, or by sudo. Asks for a password only where somebody can type one.
+as_root() {
+  if [[ $(id -u) == 0 ]]; then
+    "$@"
+  elif command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
+    sudo "$@"
+  else
+    die "these packages need root. As root: apt-get install ${missing[*]}
+       Or set TAMIS_NO_SETUP=1 if what they hold is installed in another way."
+  fi
+}
+
+# need PACKAGE ...: installs those that are missing. Takes a moment when there are none.
+need() {
+  if [[ ${TAMIS_NO_SETUP:-0} != 0 ]]; then return; fi
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    local tool absent=()
+    for tool in cmake ninja pkg-config c++; do command -v "$tool" >/dev/null || absent+=("$tool"); done
+    if ((${#absent[@]} == 0)); then return; fi  # CMake looks for the libraries itself
+    die "no apt-get on this machine, and not found: ${absent[*]}
+       Please install what these Debian packages hold, then run this again: $*
+       (CMake >= 3.25, Ninja, a C++20 compiler, pkg-config; Highway, oneTBB, oneDNN, nlohmann-json, CLI11, fmt, PCRE2,
+       GoogleTest)."
+  fi
+  local installed package
+  missing=()
+  installed=$(dpkg-query -W -f='${db:Status-Abbrev}${Package}\n' "$@" 2>/dev/null || true)
+  for package in "$@"; do
+    grep -qx "ii $package" <<<"$installed" || missing+=("$package")
+  done
+  if ((${#missing[@]} == 0)); then return; fi
+  say "installing ${missing[*]}"
+  local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300)
+  as_root "${apt[@]}" update
+  as_root "${apt[@]}" install --no-install-recommends "${missing[@]}"
+}
+
+# --- Configuring and building ----------------------------------------------------------------------------------------
+
+# configure NAME CMAKE_ARGUMENTS ...: configures build/NAME, unless that was done with these very arguments. Ninja runs
+# CMake again when a CMake file changes; it does not watch the presets, so their checksum is part of the stamp.
+configure() {
+  local folder=build/$1 stamp
+  shift
+  stamp="$* $(cksum <CMakePresets.json)"
+  if [[ -f $folder/build.ninja && $(cat "$folder/configured-with" 2>/dev/null) == "$stamp" ]]; then return; fi
+  say "configuring $folder"
+  cmake "$@" --log-level=NOTICE
+  printf '%s\n' "$stamp" >"$folder/configured-with"
+}
+
+configure_preset() {
+  local preset=$1
+  shift
+  configure "$preset" --preset "$preset" -DTAMIS_WERROR=$werror "$@"
+}
+
+# build_folder NAME [TARGET ...]
+build_folder() {
+  local build=(cmake --build "build/$1" -j "$jobs")
+  say "building build/$1${2:+ (${*:2})}"
+  shift
+  if (($# > 0)); then build+=(--target "$@"); fi
+  "${build[@]}"
+}
+
+# Folders of tests/ that hold a test program.
+test_folders() {
+  local folder
+  for folder in tests/*/; do
+    if compgen -G "${folder}*_test.c*" >/dev/null; then basename "$folder"; fi
+  done
+  if [[ -f tests/package/CMakeLists.txt ]]; then echo package; fi
+}
+
+# select_tests ARGUMENTS ...: splits names of test folders from what goes to ctest, into `ops` and `ctest_arguments`.
+select_tests() {
+  local known
+  known=$(test_folders | tr '\n' ' ')
+  ops=()
+  ctest_arguments=()
+  while (($# > 0)) && [[ $1 != -* ]]; do
+    [[ " $known" == *" $1 "* ]] || die "no tests named '$1'. There are: $known"
+    ops+=("$1")
+    shift
+  done
+  if [[ ${1:-} == -- ]]; then shift; fi
+  ctest_arguments=("$@")
+}
+
+# build_and_test NAME: builds the programs of `ops` (all when empty) in build/NAME and runs ctest there.
+build_and_test() {
+  local folder=$1 op targets=() labels=""
+  # The package tests install the whole build, so they need all of it.
+  if [[ " ${ops[*]} " != *" package "* ]]; then
+    for op in "${ops[@]}"; do targets+=("${op}_test"); done
+  fi
+  build_folder "$folder" "${targets[@]}"
+  if ((${#ops[@]} > 0)); then
+    labels=$(IFS='|'; echo "^(${ops[*]})\$")
+  fi
+  ctest --test-dir "build/$folder" --output-on-failure --no-tests=error -j "$jobs" ${labels:+-L "$labels"} \
+    "${ctest_arguments[@]}"
+}
+
+# --- Commands --------------------------------------------------------------------------------------------------------
+
+command_setup() {
+  need "${build_packages[@]}"
+}
+
+command_build() {
+  local preset=${1:-release}
+  command_setup
+  if [[ $preset == fuzz ]]; then need "${fuzz_packages[@]}"; fi
+  configure_preset "$preset"
+  build_folder "$preset"
+  if [[ $preset == release ]]; then ln -sfn build/release/compile_commands.json compile_commands.json; fi
+}
+
+command_run() {
+  command_setup
+  configure_preset release
+  build_folder release tamis_cli
+  local tamis=build/release/tamis
+  if (($# > 0)) && [[ $1 != -* ]]; then
+    exec "$tamis" "$@"
+  elif (($# > 0)); then
+    exec "$tamis" generate --model models/tiny-v4 --stats "$@"
+  fi
+  # The model was trained on prose with such lines; it has to look the code up in its compressed cache.
+  local prompt
+  prompt="The code of amber is 482913.
+The code of cedar is 170624.
+The code of onyx is 905337.
+
+The options are read from the configuration file in the order in which they appear, and the last one wins.
+
+The code of cedar is "
+  printf '%s' "$prompt"
+  exec "$tamis" generate --model models/tiny-v4 --max-new-tokens 48 --stats --prompt "$prompt"
+}
+
+command_test() {
+  select_tests "$@"
+  command_setup
+  configure_preset release
+  build_and_test release
+}
+
+command_format() {
+  need "${format_packages[@]}"
+  local formatter files
+  formatter=$(command -v clang-format-14) || die "clang-format-14 is not installed"
+  mapfile -t files < <(source_files)
+  if ((${#files[@]} == 0)); then die "found no sources"; fi
+  if [[ ${1:-} == --check ]]; then
+    "$formatter" --dry-run -Werror "${files[@]}" || die "not formatted: run scripts/dev.sh format"
+    say "${#files[@]} files are formatted"
+  else
+    "$formatter" -i "${files[@]}"
+  fi
+}
+
+# From git where it can be asked, so that ignored files stay untouched; from the folders in an unpacked archive.
+source_files() {
+  local patterns=('*.cpp' '*.hpp' '*.c' '*.h' '*.cu' '*.cuh') pattern find_names=()
+  if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+    # A file deleted but not yet committed is still listed.
+    git ls-files --cached --others --exclude-standard -- "${patterns[@]}" | while IFS= read -r pattern; do
+      if [[ -f $pattern ]]; then printf '%s\n' "$pattern"; fi
+    done | sort -u
+  else
+    for pattern in "${patterns[@]}"; do find_names+=(-o -name "$pattern"); done
+    find bench cli include src tests bindings -type f \( "${find_names[@]:1}" \) 2>/dev/null | sort
+  fi
+}
+
+command_sanitize() {
+  local kind=address
+  if [[ ${1:-} == address || ${1:-} == thread ]]; then
+    kind=$1
+    shift
+  fi
+  select_tests "$@"
+  command_setup
+  if [[ $kind == address ]]; then
+    configure_preset asan
+    UBSAN_OPTIONS=print_stacktrace=1 LSAN_OPTIONS=suppressions=$root/tests/lsan.supp:print_suppressions=0 \
+      build_and_test asan
+    return
+  fi
+  if ((${#ops[@]} == 0)); then
+    # Only programs that hold such suites: the others would be built for nothing.
+    mapfile -t ops < <(grep -lE '^(TEST|TEST_F|TEST_P)\(Thread' tests/*/*_test.cpp | cut -d/ -f2 | sort -u)
+  fi
+  # INSTANTIATE_TEST_SUITE_P puts a prefix and a slash before the suite's name.
+  ctest_arguments=(-R '(^|/)Thread' "${ctest_arguments[@]}")
+  configure_preset tsan
+  # oneDNN's threads come from libgomp, which the sanitizer cannot see into: one thread leaves nothing to misread.
+  OMP_NUM_THREADS=1 build_and_test tsan
+}
+
+command_package() {
+  ops=(package)
+  ctest_arguments=()
+  command_setup
+  configure_preset release
+  build_and_test release
+  # The engine is not part of the library, and the other tests have run.
+  configure shared -S . -B build/shared -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON \
+    -DTAMIS_BUILD_ENGINE=OFF -DTAMIS_WERROR=$werror
+  build_folder shared tamis
+  ctest --test-dir build/shared --output-on-failure --no-tests=error -L '^package$'
+}
+
+command_fuzz() {
+  local seconds=${1:-60} program name
+  [[ -f tests/fuzz/CMakeLists.txt ]] || die "there are no fuzz targets in tests/fuzz"
+  command_setup
+  need "${fuzz_packages[@]}"
+  configure_preset fuzz
+  build_folder fuzz tests/fuzz/all
+  local programs=(build/fuzz/tests/fuzz/*_fuzz)
+  [[ -x ${programs[0]} ]] || die "built no program build/fuzz/tests/fuzz/*_fuzz"
+  for program in "${programs[@]}"; do
+    name=$(basename "$program" _fuzz)
+    local corpora=("build/fuzz/corpus/$name")  # the first one collects what is found
+    mkdir -p "${corpora[0]}" build/fuzz/findings
+    if [[ -d tests/fuzz/corpus/$name ]]; then corpora+=("tests/fuzz/corpus/$name"); fi
+    say "$name for $seconds s"
+    "$program" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 -verbosity=0 \
+      -artifact_prefix="build/fuzz/findings/$name-" "${corpora[@]}" ||
+      die "$name found something. To see it again: $program build/fuzz/findings/$name-..."
+  done
+}
+
+# Shared libraries of a program that another machine may lack: all but the C library and the loader, which belong to the
+# kernel and the driver there.
+libraries_of() {
+  ldd "$1" | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' |
+    grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libutil|ld-linux[^/]*)\.so' || true
+}
+
+command_gpu-stage() {
+  local stage=.gpu-stage program
+  command_setup
+  # RPATH rather than the RUNPATH of today's default: it also holds for what libdnnl.so itself needs. Tests look for
+  # models/ under the folder they are started in.
+  configure gpu-stage -S . -B build/gpu-stage -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON \
+    "-DCMAKE_INSTALL_RPATH=\$ORIGIN/lib" "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags" \
+    -DTAMIS_TEST_ROOT=. -DTAMIS_WERROR=$werror
+  build_folder gpu-stage
+  rm -rf "$stage"
+  mkdir -p "$stage/lib"
+  local programs=(build/gpu-stage/tamis build/gpu-stage/tests/*_test)
+  if compgen -G 'build/gpu-stage/bench/*_bench' >/dev/null; then programs+=(build/gpu-stage/bench/*_bench); fi
+  for program in "${programs[@]}"; do
+    install -s "$program" "$stage/"
+    libraries_of "$program"
+  done | sort -u | while IFS= read -r library; do install -m 644 "$library" "$stage/lib/"; done
+  say "$stage: $(du -sh "$stage" | cut -f1). From the root of a copy of this tree: $stage/tamis, $stage/topk_test ..."
+}
+
+command_clean() {
+  rm -rf build .gpu-stage compile_commands.json
+}
+
+# --- Dispatch --------------------------------------------------------------------------------------------------------
+
+command=${1:-help}
+if (($# > 0)); then shift; fi
+case $command in
+  build | clean | format | fuzz | gpu-stage | package | run | sanitize | setup | test) "command_$command" "$@" ;;
+  help | -h | --help) show_help ;;
+  *)
+    show_help >&2
+    die "unknown command '$command'"
+    ;;
+esac
