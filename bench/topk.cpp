@@ -1,0 +1,195 @@
+// Top-k on the CPU beside two others: a SIMD sum of the same rows, which is the floor, and std::nth_element over
+// (score, position) pairs, which is what people write.
+
+#include <algorithm>
+#include <vector>
+
+#include "bench/floors.hpp"
+#include "bench/memory.hpp"
+#include "bench/ops.hpp"
+#include "core/check.hpp"
+#include "core/parallel.hpp"
+#include "tests/support/topk_cases.hpp"
+#include "topk/reference.hpp"
+
+namespace tamis::bench {
+namespace {
+
+struct TopkBenchCase {
+  std::int64_t rows, width, k;
+  DType dtype;
+  const char* distribution;
+  bool has_goal;     // half the speed of the sum
+  bool nth_element;  // time the pairs, too: a fifth of their time is a goal as well
+};
+
+std::vector<TopkBenchCase> cases_of(const std::string& suite) {
+  constexpr DType f32 = DType::kFloat32, b16 = DType::kBFloat16, f16 = DType::kFloat16;
+  if (suite == "smoke") {
+    return {{2, 4096, 64, f32, "normal", false, true},
+            {3, 2048, 512, b16, "relu_90", false, false},
+            {1, 100, 512, f32, "normal", false, false}};
+  }
+  std::vector<TopkBenchCase> list;
+  // The goal is set for a row of 1 MiB that lies in L2. Where L2 is 1 MiB, that row only just fits: half of it shows
+  // the code, the whole of it the machine, too.
+  for (const cases::TopkDistribution& kind : cases::kTopkDistributions) {
+    if (kind.headline) list.push_back({1, 262144, 512, f32, kind.name, true, std::string(kind.name) == "normal"});
+  }
+  list.push_back({1, 131072, 512, f32, "normal", true, true});
+  list.push_back({1, 262144, 2048, f32, "normal", false, true});
+  for (const DType dtype : {b16, f16}) {
+    for (const std::int64_t k : {512, 2048}) list.push_back({1, 262144, k, dtype, "normal", false, false});
+  }
+  for (const auto& [rows, width, k] : {std::array<std::int64_t, 3>{1, 8192, 512},
+                                       {1, 8192, 2048},
+                                       {1, 65536, 512},
+                                       {1, 1048576, 512},
+                                       {16, 65536, 512},
+                                       {64, 8192, 2048},
+                                       {64, 32768, 512},
+                                       {256, 8192, 512}}) {
+    list.push_back({rows, width, k, f32, "normal", false, false});
+  }
+  return list;
+}
+
+// (score, position) as std::nth_element moves it; best first, of equal scores the lower position.
+struct Pair {
+  float score;
+  std::int32_t position;
+  bool operator<(const Pair& other) const {
+    return score > other.score || (score == other.score && position < other.position);
+  }
+};
+
+// Pairs of every row. Filling them is preparation and not timed: only the selection is compared.
+class PairSelection {
+ public:
+  explicit PairSelection(const TopkArgs& args) : args_(args), rows_(args.scores.size(0)), width_(args.scores.size(1)) {
+    pairs_.resize(static_cast<std::size_t>(rows_ * width_));
+  }
+  Work work() {
+    return {[this] { select(); }, [this] { fill(); }};
+  }
+  /// Positions of a row's winners, ascending.
+  std::vector<std::int64_t> winners(std::int64_t row) const {
+    std::vector<std::int64_t> out;
+    for (std::int64_t i = 0; i < std::min(args_.k, width_); ++i) {
+      out.push_back(pairs_[static_cast<std::size_t>(row * width_ + i)].position);
+    }
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+  void fill() {
+    for (std::int64_t row = 0; row < rows_; ++row) {
+      for (std::int64_t i = 0; i < width_; ++i) {
+        pairs_[static_cast<std::size_t>(row * width_ + i)] = {
+            static_cast<float>(reference::topk_score(args_.scores, row, i)), static_cast<std::int32_t>(i)};
+      }
+    }
+  }
+  void select() {
+    if (args_.k >= width_) return;
+    for (std::int64_t row = 0; row < rows_; ++row) {
+      const auto begin = pairs_.begin() + row * width_;
+      std::nth_element(begin, begin + args_.k, begin + width_);
+    }
+  }
+
+ private:
+  const TopkArgs& args_;
+  std::int64_t rows_, width_;
+  std::vector<Pair> pairs_;
+};
+
+// The sum of every row, with the threads that the selection has.
+Work sum_work(const TopkArgs& args) {
+  return {[&args] {
+    const std::int64_t width = args.scores.size(1);
+    core::parallel_for(args.scores.size(0), 1, args.num_threads, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const auto count = static_cast<std::size_t>(width);
+        const std::int64_t at = row * args.scores.stride(0);
+        // Sums of fp16 would need a conversion that the selection does not: as many bytes of bf16 stand in.
+        [[maybe_unused]] volatile float sink =
+            args.scores.dtype() == DType::kFloat32
+                ? sum_fp32(static_cast<const float*>(args.scores.data()) + at, count)
+                : sum_bf16(static_cast<const std::uint16_t*>(args.scores.data()) + at, count);
+      }
+    });
+  }};
+}
+
+// Empty if every row equals the reference, else what differs first.
+std::string difference(const cases::TopkCase& c) {
+  for (std::int64_t row = 0; row < c.args.scores.size(0); ++row) {
+    const std::vector<std::int64_t> want = reference::topk_mapped(c.args, row, reference::topk_row(c.args, row));
+    for (std::int64_t i = 0; i < c.args.k; ++i) {
+      const std::int64_t expected = want[static_cast<std::size_t>(i)];
+      if (c.index(row, i) != expected) {
+        return core::concat("indices[", row, ", ", i, "] is ", c.index(row, i), ", must be ", expected);
+      }
+    }
+  }
+  return {};
+}
+
+void run_case(Session& session, const TopkBenchCase& bench_case, const std::string& label, Row row) {
+  cases::TopkCase c(bench_case.rows, bench_case.width, bench_case.k, bench_case.dtype);
+  c.fill(cases::distribution(bench_case.distribution));
+  c.args.values = {};
+  c.args.certificate = {};
+  c.args.num_threads = session.num_threads();
+  AlignedBytes workspace(topk_workspace_bytes(c.args));
+  c.args.workspace = workspace.data();
+  c.args.workspace_bytes = workspace.size();
+  topk(c.args);
+  if (const std::string why = difference(c); !why.empty()) return session.wrong(label, why);
+
+  PairSelection pairs(c.args);
+  std::vector<Work> works = {{[&c] { topk(c.args); }}, sum_work(c.args)};
+  if (bench_case.nth_element) works.push_back(pairs.work());
+  const std::vector<Timing> timings = measure(works, session.options().repeats);
+
+  row.algorithm = topk_algorithm_name(topk_choose(c.args).algorithm);
+  row.timing = timings[0];
+  row.floor_us = timings[1].us;
+  row.checked = true;
+  if (bench_case.has_goal) row.goal_us = 2 * timings[1].us;
+  if (bench_case.has_goal && bench_case.nth_element) row.goal_us = std::min(*row.goal_us, timings[2].us / 5);
+  session.row(row);
+  if (!bench_case.nth_element) return;
+
+  // The comparison answers the same question: its winners are the same set.
+  for (std::int64_t r = 0; r < bench_case.rows; ++r) {
+    if (pairs.winners(r) != reference::topk_row(c.args, r).positions) {
+      return session.wrong(label, core::concat("nth_element_pairs selects other positions in row ", r));
+    }
+  }
+  row.algorithm = "nth_element_pairs";
+  row.timing = timings[2];
+  row.goal_us.reset();
+  session.row(row);
+}
+
+}  // namespace
+
+void bench_topk(Session& session) {
+  for (const TopkBenchCase& bench_case : cases_of(session.options().suite)) {
+    Row row;
+    row.op = "topk";
+    row.dtype = dtype_name(bench_case.dtype);
+    row.shape = {{"rows", bench_case.rows}, {"width", bench_case.width}, {"k", bench_case.k}};
+    row.distribution = bench_case.distribution;
+    const std::string label = case_label(row.op, row.dtype, row.shape, row.distribution);
+    if (session.begin(label)) run_case(session, bench_case, label, row);
+  }
+  session.finish(
+      {"floor: a SIMD sum of the same rows, timed turn by turn with the selection (16-bit scores: of as many "
+       "bf16)",
+       "goal: half the sum's speed, and a fifth of the time of std::nth_element over (score, position) pairs "
+       "where that is timed (filling the pairs is not)"});
+}
+
+}  // namespace tamis::bench
