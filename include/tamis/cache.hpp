@@ -55,19 +55,23 @@ using ConstPagedCache = BasicPagedCache<const void*>;
 
 /// Quantises rows and stores them: row i goes to slot slots[i]; a slot < 0 or >= num_slots() writes nothing.
 ///
-/// Values are rounded to bf16 first where the layout is quantised (S-5.1), scales are powers of two with a floor of
-/// 1e-4 on the largest magnitude (kIndexerMxfp4: 6 * 2^-126), tiles of 64 (584 B), 128 (656 B, indexer fp8) or 32
-/// (MXFP4).
+/// Values are rounded to bf16 first where the layout is quantised (S-5.1). Scales are powers of two, the smallest that
+/// brings the tile's largest magnitude within the codes. Tiles and floors: kFp8Mla584 64, kIndexerFp8 128, largest
+/// magnitude at least 1e-4; kFp8Mla656 128, scale at least 1e-4 (so 2^-13); kIndexerMxfp4 32, largest magnitude at
+/// least 6 * 2^-126. NaN stays NaN (kIndexerMxfp4: becomes the largest code) and does not count towards its tile's
+/// scale.
 /// @param rows   [n, head_dim] fp32 or bf16; last dimension contiguous.
 /// @param slots  [n] int32 or int64.
-/// Does not allocate. Rows of one call must go to distinct slots.
-/// @throws Error kInvalidArgument on shape, dtype or layout mismatch.
+/// The cache may have any alignment and any page stride that holds the page's entries. Bytes of other slots and between
+/// pages are left alone. Does not allocate; runs on the calling thread. Rows of one call must go to distinct slots.
+/// @throws Error kInvalidArgument on shape, dtype or layout mismatch. Definition: src/ops/reference.hpp.
 void cache_write(ConstTensorView rows, ConstTensorView slots, const PagedCache& cache);
 
 /// Reads entries back as numbers: row i comes from slots[i]; a slot < 0 or >= num_slots() gives zeros.
 /// @param slots  [n] int32 or int64.
-/// @param rows   [n, head_dim] fp32 or bf16, out; last dimension contiguous. All layouts but kFp8PerTensor decode
-///               exactly to fp32; bf16 rounds to nearest even.
+/// @param rows   [n, head_dim] fp32 or bf16, out; last dimension contiguous. fp32 is exact where scales are powers
+///               of two, as cache_write() makes them; other scales are one fp32 product. bf16 rounds to nearest even.
+/// Does not allocate; runs on the calling thread.
 /// @throws Error kInvalidArgument on shape, dtype or layout mismatch.
 void cache_read(const ConstPagedCache& cache, ConstTensorView slots, TensorView rows);
 

@@ -12,7 +12,8 @@ namespace tamis {
 /// @param x       [rows, n] fp32 or bf16; last dimension contiguous.
 /// @param weight  [n] fp32; absent: 1.
 /// @param y       [rows, n] fp32 or bf16; may be x itself.
-/// The sum of squares is taken in a fixed order: a row's bits do not depend on the batch.
+/// The sum of squares is taken in a fixed order: a row's bits depend neither on the batch nor on the processor.
+/// Does not allocate; runs on the calling thread, as rope() and hadamard() do.
 /// @throws Error kInvalidArgument on shape or dtype mismatch.
 void rmsnorm(ConstTensorView x, ConstTensorView weight, float eps, TensorView y);
 
@@ -25,11 +26,13 @@ struct RopeScaling {
 };
 
 /// Frequencies of rotary pairs: out[i] = base^(-2i / (2 * out.size())), bent by YaRN where scaling.factor > 1.
-/// @throws Error kInvalidArgument if base <= 0 or the span is empty.
+/// @throws Error kInvalidArgument if base is not finite and > 0 (> 1 with YaRN), a YaRN parameter is not > 0, or the
+/// span
+///         is empty.
 void rope_frequencies(double base, const RopeScaling& scaling, std::span<double> out);
 
 /// Fills a cos/sin table: row p holds cos(p * f_i) in columns 0..n-1 and sin(p * f_i) in columns n..2n-1, computed in
-/// double and rounded once to fp32.
+/// double and rounded once to fp32. Uses the threads of the caller's TBB arena.
 /// @param cos_sin  [max_positions, 2n] fp32, out, n = frequencies.size().
 void rope_table(std::span<const double> frequencies, TensorView cos_sin);
 

@@ -1,0 +1,172 @@
+// One step of the compressor on the CPU.
+// Order:   pooling reads rows of earlier steps from the state, and saving may overwrite exactly those in a ring, so a
+//          ring is pooled whole before anything is saved. In a paged state the rows read belong to positions below the
+//          request's first of this step and the rows written to positions from there on, so they never meet: each piece
+//          of tokens is pooled and saved at once, while its inputs are in the cache.
+// Threads: share pieces of tokens, or the channels of few large entries (rules.hpp). Neither shows in a result: an
+//          entry is a function of its rows, channel by channel, and is finished by one thread.
+
+#include "compressor/cpu/compress_cpu.hpp"
+
+#include <algorithm>
+
+#include "compressor/cpu/entry.hpp"
+#include "compressor/cpu/pool.hpp"
+#include "compressor/rules.hpp"
+#include "core/parallel.hpp"
+
+namespace tamis::compressor {
+namespace {
+
+// Tokens of a piece: their inputs (C4 main, fp32: 16 KiB each with gates) stay in a 1 MiB L2 between pooling and
+// saving. Small steps are cut finer so that every worker gets some.
+constexpr std::int64_t kMaxPiece = 32;
+
+std::size_t align64(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+class Step {
+ public:
+  Step(const CompressorParams& params, int workers, std::byte* workspace)
+      : p_(params),
+        workers_(workers),
+        workspace_(workspace),
+        scratch_bytes_(worker_scratch_bytes(params.window(), params.head_dim)) {}
+
+  void run(bool pool) const {
+    const bool ring = p_.state_ring != nullptr;
+    if (pool && workers_ > 1) pool = !share_channels();  // pooled there, or left to the pieces below
+    if (pool && ring) {
+      for_pieces([&](std::int64_t token, int worker) { pool_and_store(token, worker); });
+      pool = false;
+    }
+    for_pieces([&](std::int64_t token, int worker) {
+      if (pool) pool_and_store(token, worker);
+      save(token);
+    });
+  }
+
+ private:
+  PoolRow* rows_of(int worker) const {
+    return reinterpret_cast<PoolRow*>(workspace_ + static_cast<std::size_t>(worker) * scratch_bytes_);
+  }
+  float* entry_of(int worker) const {
+    return reinterpret_cast<float*>(workspace_ + static_cast<std::size_t>(worker) * scratch_bytes_ +
+                                    align64(static_cast<std::size_t>(p_.window()) * sizeof(PoolRow)));
+  }
+
+  template <typename Body>
+  void for_pieces(const Body& body) const {
+    const std::int64_t piece = std::clamp<std::int64_t>(p_.tokens / (4 * workers_), 1, kMaxPiece);
+    core::parallel_for(p_.tokens, piece, workers_, [&](std::int64_t begin, std::int64_t end, int worker) {
+      for (std::int64_t token = begin; token < end; ++token) body(token, worker);
+    });
+  }
+
+  // True if the token writes an entry; then `place` says where it stands.
+  bool find_entry(std::int64_t token, TokenPlace& place) const {
+    const std::int64_t slot = p_.kv_slots[token];
+    if (slot < 0 || slot >= p_.cache.num_slots()) return false;
+    place = place_token(p_, token);
+    return place.valid && completes_entry(p_, place.position) &&
+           place.position - (p_.ratio - 1) < p_.max_positions;  // the entry's own position has a row in cos_sin
+  }
+
+  PoolWindow find_rows(std::int64_t token, const TokenPlace& place, PoolRow* rows) const {
+    const std::int64_t group = place.position - (p_.ratio - 1);
+    const std::int64_t first = std::max<std::int64_t>(0, group - (p_.coff - 1) * p_.ratio);
+    const std::int64_t start = place.position - (token - place.chunk_begin);  // first position of this step
+    const std::int64_t state_bytes = dtype_bytes(p_.state_dtype);
+    const std::int64_t input_bytes = dtype_bytes(p_.input_dtype);
+    PoolWindow window{rows, 0, 0, p_.state_dtype, p_.input_dtype};
+    for (std::int64_t t = first; t <= place.position; ++t) {
+      // Half A of the group before, half B of the own group; without overlap there is one half.
+      const std::int64_t column = p_.coff == 2 && t >= group ? p_.head_dim : 0;
+      PoolRow& row = rows[window.all_rows];
+      if (t < start) {
+        const std::byte* found = find_state_row(p_, place.request, t);
+        if (found == nullptr) continue;
+        row = {found + column * state_bytes, found + (p_.width() + column) * state_bytes, nullptr};
+        ++window.state_rows;
+      } else {
+        const std::int64_t i = token - (place.position - t);
+        row = {p_.kv + (i * p_.kv_stride + column) * input_bytes, p_.gate + (i * p_.gate_stride + column) * input_bytes,
+               p_.ape + (t % p_.ratio) * p_.ape_stride + column};
+      }
+      ++window.all_rows;
+    }
+    return window;
+  }
+
+  void finish(std::int64_t token, std::int64_t position, float* entry) const {
+    finish_entry(p_, position - (p_.ratio - 1), p_.kv_slots[token], entry);
+  }
+
+  void pool_and_store(std::int64_t token, int worker) const {
+    TokenPlace place;
+    if (!find_entry(token, place)) return;
+    float* entry = entry_of(worker);
+    pool_channels(find_rows(token, place, rows_of(worker)), 0, p_.head_dim, entry);
+    finish(token, place.position, entry);
+  }
+
+  // Pools everything with threads that share the channels of an entry, if the rules say so for this step. Entry e is
+  // put together in the scratch of worker e: there are fewer entries than workers then.
+  bool share_channels() const {
+    std::int64_t entries = 0;
+    TokenPlace place;
+    for (std::int64_t token = 0; token < p_.tokens; ++token) entries += find_entry(token, place) ? 1 : 0;
+    if (entries == 0) return true;  // nothing to pool
+    if (choose_compressor_rule(p_.window(), entries, workers_).split != PoolSplit::kChannels) return false;
+    const std::int64_t pieces = (p_.head_dim + kSplitChannels - 1) / kSplitChannels;
+    core::parallel_for(entries * pieces, 1, workers_, [&](std::int64_t item, std::int64_t /*end*/, int worker) {
+      const std::int64_t e = item / pieces;
+      TokenPlace own;
+      const std::int64_t token = nth_entry(e, own);
+      const std::int64_t begin = item % pieces * kSplitChannels;
+      pool_channels(find_rows(token, own, rows_of(worker)), begin, std::min(p_.head_dim, begin + kSplitChannels),
+                    entry_of(static_cast<int>(e)));
+    });
+    for (std::int64_t e = 0; e < entries; ++e) {
+      const std::int64_t token = nth_entry(e, place);
+      finish(token, place.position, entry_of(static_cast<int>(e)));
+    }
+    return true;
+  }
+
+  // The token that completes the e-th entry of the step. Searching again instead of keeping a list costs a scan over
+  // as many tokens as a decode step has; it is used with fewer entries than workers only.
+  std::int64_t nth_entry(std::int64_t e, TokenPlace& place) const {
+    for (std::int64_t token = 0;; ++token) {
+      if (find_entry(token, place) && e-- == 0) return token;
+    }
+  }
+
+  void save(std::int64_t token) const {
+    const TokenPlace place = place_token(p_, token);
+    if (!place.valid) return;
+    std::byte* row = find_save_row(p_, place, token);
+    if (row == nullptr) return;
+    const std::int64_t input_bytes = dtype_bytes(p_.input_dtype);
+    save_row(p_.kv + token * p_.kv_stride * input_bytes, p_.gate + token * p_.gate_stride * input_bytes,
+             p_.ape + place.position % p_.ratio * p_.ape_stride, p_.width(), p_.input_dtype, p_.state_dtype, row);
+  }
+
+  const CompressorParams& p_;
+  int workers_;
+  std::byte* workspace_;
+  std::size_t scratch_bytes_;
+};
+
+}  // namespace
+
+std::size_t worker_scratch_bytes(std::int64_t window, std::int64_t head_dim) {
+  // Rows, the entry, and a cache line pair between workers.
+  return align64(static_cast<std::size_t>(window) * sizeof(PoolRow)) +
+         align64(static_cast<std::size_t>(head_dim) * sizeof(float)) + 128;
+}
+
+void compress_cpu(const CompressorParams& params, CompressPlan plan, int workers, std::byte* workspace) {
+  Step(params, workers, workspace).run(plan != CompressPlan::kNone);
+}
+
+}  // namespace tamis::compressor

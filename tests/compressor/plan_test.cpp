@@ -1,0 +1,201 @@
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "compressor/rules.hpp"
+#include "support/expect_error.hpp"
+#include "support/random.hpp"
+#include "tamis/compressor.hpp"
+
+namespace tamis::test {
+namespace {
+
+using List = std::vector<std::int64_t>;
+constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+
+// The definition: some token of [start, start + count) completes an entry.
+bool completes(std::int64_t start, std::int64_t count, std::int64_t ratio) {
+  for (std::int64_t t = start; t < start + count; ++t) {
+    if ((t + 1) % ratio == 0) return true;
+  }
+  return false;
+}
+
+TEST(CompressPlan, ExactStartsAgreeWithEnumeration) {
+  for (const std::int64_t ratio : {1, 2, 3, 4, 128}) {
+    for (std::int64_t start = 0; start <= 2 * ratio + 1; ++start) {
+      for (std::int64_t count = 0; count <= 2 * ratio + 1; ++count) {
+        const auto expected = completes(start, count, ratio) ? CompressPlan::kSome : CompressPlan::kNone;
+        EXPECT_EQ(compress_plan(List{start}, List{count}, ratio), expected) << ratio << " " << start << " " << count;
+      }
+    }
+  }
+}
+
+TEST(CompressPlan, BoundsAgreeWithEnumeration) {
+  for (const std::int64_t ratio : {1, 2, 3, 4, 7}) {
+    for (std::int64_t lo = 0; lo <= 2 * ratio; ++lo) {
+      for (std::int64_t hi = lo; hi <= 4 * ratio; ++hi) {
+        for (std::int64_t count = 0; count <= ratio + 1; ++count) {
+          bool any = false;
+          bool all = true;
+          for (std::int64_t start = lo; start <= hi; ++start) {
+            any |= completes(start, count, ratio);
+            all &= completes(start, count, ratio);
+          }
+          const auto expected = all ? CompressPlan::kSome : any ? CompressPlan::kUnknown : CompressPlan::kNone;
+          EXPECT_EQ(compress_plan(List{lo}, List{hi}, List{count}, ratio), expected)
+              << "R " << ratio << " [" << lo << ", " << hi << "] + " << count;
+        }
+      }
+    }
+  }
+}
+
+TEST(CompressPlan, BatchesCombineTheirRequests) {
+  Random random;
+  for (int round = 0; round < 2000; ++round) {
+    const std::int64_t ratio = random.between(1, 9);
+    List lo, hi, counts;
+    bool certain = false;
+    bool possible = false;
+    for (std::int64_t i = random.between(0, 4); i > 0; --i) {
+      lo.push_back(random.between(0, 30));
+      hi.push_back(lo.back() + random.between(0, 5));
+      counts.push_back(random.between(0, 4));
+      bool all = true;
+      for (std::int64_t s = lo.back(); s <= hi.back(); ++s) {
+        possible |= completes(s, counts.back(), ratio);
+        all &= completes(s, counts.back(), ratio);
+      }
+      certain |= all;
+    }
+    const auto expected = certain ? CompressPlan::kSome : possible ? CompressPlan::kUnknown : CompressPlan::kNone;
+    EXPECT_EQ(compress_plan(lo, hi, counts, ratio), expected);
+  }
+}
+
+TEST(CompressPlan, CasesThatWentWrongElsewhere) {
+  const auto plan = [](std::int64_t s, std::int64_t q) { return compress_plan(List{s}, List{q}, 128); };
+  EXPECT_EQ(plan(0, 127), CompressPlan::kNone);
+  EXPECT_EQ(plan(0, 128), CompressPlan::kSome);
+  EXPECT_EQ(plan(80, 80), CompressPlan::kSome);
+  EXPECT_EQ(plan(120, 7), CompressPlan::kNone);
+  EXPECT_EQ(plan(120, 8), CompressPlan::kSome);
+  EXPECT_EQ(plan(126, 1), CompressPlan::kNone);
+  EXPECT_EQ(plan(127, 1), CompressPlan::kSome);
+  EXPECT_EQ(plan(128, 1), CompressPlan::kNone);
+  EXPECT_EQ(plan(125, 4), CompressPlan::kSome);
+  EXPECT_EQ(plan(250, 300), CompressPlan::kSome);
+  // Four drafts from 124, one accepted: the truth is 125, the host only knows that it is at most 128.
+  EXPECT_EQ(compress_plan(List{125}, List{128}, List{4}, 128), CompressPlan::kUnknown);
+  // Only the last request of the batch crosses; padding requests contribute nothing, wherever they stand.
+  EXPECT_EQ(compress_plan(List{0, 3, 127}, List{1, 1, 1}, 128), CompressPlan::kSome);
+  EXPECT_EQ(compress_plan(List{127, 255, 0}, List{0, 0, 1}, 128), CompressPlan::kNone);
+  EXPECT_EQ(compress_plan(List{0}, List{kHuge}, List{0}, 128), CompressPlan::kNone);
+  EXPECT_EQ(compress_plan(List{}, List{}, 128), CompressPlan::kNone);
+}
+
+TEST(CompressPlan, CapturingIsUnknownWhateverTheStarts) {
+  for (const std::int64_t start : {0, 1, 127}) {
+    EXPECT_EQ(compress_plan(List{start}, List{1}, 128, true), CompressPlan::kUnknown);
+    EXPECT_EQ(compress_plan(List{start}, List{start + 1}, List{1}, 128, true), CompressPlan::kUnknown);
+  }
+  EXPECT_EQ(compress_plan(List{}, List{}, 128, true), CompressPlan::kUnknown);
+}
+
+TEST(CompressPlan, StaleHugeNumbersDoNotOverflow) {
+  EXPECT_EQ(compress_plan(List{kHuge}, List{kHuge}, 128), CompressPlan::kSome);  // 2^63 - 1 is 127 modulo 128
+  EXPECT_EQ(compress_plan(List{kHuge - 1}, List{1}, 128), CompressPlan::kNone);
+  EXPECT_EQ(compress_plan(List{0}, List{kHuge}, List{1}, 128), CompressPlan::kUnknown);
+  EXPECT_EQ(compress_plan(List{5}, List{5}, kHuge), CompressPlan::kNone);
+}
+
+TEST(CompressPlan, ErrorsNameWhatCame) {
+  const auto invalid = Status::kInvalidArgument;
+  EXPECT_TRUE(
+      throws(invalid, "compress_plan: compress_ratio is 0, must be >= 1", [] { compress_plan(List{0}, List{1}, 0); }));
+  EXPECT_TRUE(throws(invalid, "compress_plan: 2 starts (upper bounds: 2) and 1 query_lens, must be equally many", [] {
+    compress_plan(List{0, 1}, List{1}, 4);
+  }));
+  EXPECT_TRUE(throws(invalid, "compress_plan: 1 starts (upper bounds: 2) and 1 query_lens, must be equally many", [] {
+    compress_plan(List{0}, List{0, 1}, List{1}, 4);
+  }));
+  EXPECT_TRUE(throws(invalid, "compress_plan: start[1] is -1, must be >= 0", [] {
+    compress_plan(List{0, -1}, List{1, 1}, 4);
+  }));
+  EXPECT_TRUE(throws(invalid, "compress_plan: query_lens[0] is -2, must be >= 0",
+                     [] { compress_plan(List{0}, List{-2}, 4, true); }));
+  EXPECT_TRUE(throws(invalid, "compress_plan: bounds [5, 4] of request 0 are empty, must have lo <= hi",
+                     [] { compress_plan(List{5}, List{4}, List{1}, 4); }));
+}
+
+TEST(CompressRing, RowsFollowTheFormula) {
+  EXPECT_EQ(compress_ring_rows(128, false, 0), 128);
+  EXPECT_EQ(compress_ring_rows(128, false, 1), 256);
+  EXPECT_EQ(compress_ring_rows(128, false, 128), 256);
+  EXPECT_EQ(compress_ring_rows(128, false, 129), 384);
+  EXPECT_EQ(compress_ring_rows(4, true, 0), 8);
+  EXPECT_EQ(compress_ring_rows(4, true, 4), 12);
+  EXPECT_EQ(compress_ring_rows(4, true, 5), 16);
+  EXPECT_EQ(compress_ring_rows(1, false, 3), 4);
+  EXPECT_TRUE(throws(Status::kInvalidArgument, "compress_ring_rows: compress_ratio is -4, must be >= 1",
+                     [] { compress_ring_rows(-4, true, 0); }));
+  EXPECT_TRUE(throws(Status::kInvalidArgument, "compress_ring_rows: max_drafts is -1, must be >= 0",
+                     [] { compress_ring_rows(4, true, -1); }));
+}
+
+TEST(CompressStateBegin, IsTheFirstRowThatALaterEntryPools) {
+  for (const std::int64_t ratio : {1, 4, 128}) {
+    for (const bool overlap : {false, true}) {
+      for (std::int64_t start = 0; start < 3 * ratio + 2; ++start) {
+        // The next entry to complete is floor(start / R); enumerate what it pools below start.
+        std::int64_t expected = start / ratio * ratio - (overlap ? ratio : 0);
+        if (expected < 0) expected = 0;
+        EXPECT_EQ(compress_state_begin(start, ratio, overlap), expected);
+      }
+    }
+  }
+  EXPECT_EQ(compress_state_begin(513, 4, true), 508);
+  EXPECT_EQ(compress_state_begin(640, 128, false), 640);
+  EXPECT_TRUE(throws(Status::kInvalidArgument, "compress_state_begin: start is -1, must be >= 0",
+                     [] { compress_state_begin(-1, 4, true); }));
+  EXPECT_TRUE(throws(Status::kInvalidArgument, "compress_state_begin: compress_ratio is 0, must be >= 1",
+                     [] { compress_state_begin(1, 0, true); }));
+}
+
+TEST(CompressorRules, EveryRowIsReachable) {
+  using namespace compressor;
+  std::vector<bool> reached(compressor_rules().size());
+  for (const std::int64_t window : {8, 32, 33, 128}) {
+    for (const std::int64_t entries : {1, 3, 4, 5}) {
+      for (const std::int64_t workers : {1, 4}) {
+        const auto& rule = choose_compressor_rule(window, entries, workers);
+        reached[static_cast<std::size_t>(&rule - compressor_rules().data())] = true;
+      }
+    }
+  }
+  for (std::size_t i = 0; i < reached.size(); ++i) EXPECT_TRUE(reached[i]) << compressor_rules()[i].why;
+  EXPECT_EQ(choose_compressor_rule(128, 1, 4).split, PoolSplit::kChannels);
+  EXPECT_EQ(choose_compressor_rule(128, 4, 4).split, PoolSplit::kEntries);
+  EXPECT_EQ(choose_compressor_rule(8, 1, 4).split, PoolSplit::kEntries);
+  EXPECT_EQ(choose_compressor_rule(128, 1, 1).split, PoolSplit::kEntries);
+}
+
+TEST(CompressorRules, ExplainSaysPlanAndRule) {
+  EXPECT_EQ(compressor::explain_compressor(List{127, 250}, List{1, 300}, 128, false, 2),
+            "compressor ratio 128, 2 requests, 2 workers\n"
+            "  request 0: start 127, 1 tokens, completes 1, reads state rows [0, 127)\n"
+            "  request 1: start 250, 300 tokens, completes 3, reads state rows [128, 250)\n"
+            "  plan: some - state is saved, entries are pooled and stored\n"
+            "  split by entries: every worker has an entry of its own\n");
+  EXPECT_EQ(compressor::explain_compressor(List{4}, List{3}, 4, true, 1),
+            "compressor ratio 4 (overlapping), 1 requests, 1 workers\n"
+            "  request 0: start 4, 3 tokens, completes 0, reads state rows [0, 4)\n"
+            "  plan: none - pooling is skipped, state is saved\n");
+}
+
+}  // namespace
+}  // namespace tamis::test
