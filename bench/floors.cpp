@@ -49,6 +49,11 @@ float SumFp32(const float* values, std::size_t count) {
 
 // Each 32-bit word holds two bf16: the upper one as it is, the lower one shifted up.
 float SumBf16(const std::uint16_t* bits, std::size_t count) {
+#if HWY_TARGET == HWY_SCALAR  // has no vector that two bf16 fit into
+  float sum = 0;
+  for (std::size_t i = 0; i < count; ++i) sum += core::bf16_to_float(bits[i]);
+  return sum;
+#else
   const D d;
   const hn::RebindToUnsigned<D> du;
   const hn::Repartition<std::uint16_t, D> d16;
@@ -75,6 +80,7 @@ float SumBf16(const std::uint16_t* bits, std::size_t count) {
   float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(low, high)));
   for (; i < count; ++i) sum += core::bf16_to_float(bits[i]);
   return sum;
+#endif
 }
 
 // Fused multiply-adds of 10 independent chains: latency 4 or 5, two a cycle. With two operands that is 12 registers,

@@ -13,6 +13,9 @@ namespace tamis::bench {
 
 /// Suites that every operation has: "targets" is what measurements are kept of, "smoke" takes a second.
 void bench_topk(Session& session);
+void bench_compressor(Session& session);
+void bench_indexer(Session& session);
+void bench_sparse_mla(Session& session);
 
 struct EngineOptions {
   std::filesystem::path model;

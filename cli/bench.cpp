@@ -107,6 +107,10 @@ void add_bench(CLI::App& app, int& exit_code) {
       "  tamis bench topk --filter 'width 262144' --json >> docs/measurements/topk_cpu.jsonl\n"
       "  tamis bench engine --model models/tiny-v4 --context 2048 --kv-cache fp32");
   add_op(command, exit_code, "topk", "Top-k selection", bench::bench_topk);
+  add_op(command, exit_code, "compressor", "One step of one compressor: save, pool, norm, rotate, quantise, store",
+         bench::bench_compressor);
+  add_op(command, exit_code, "indexer", "Index scores, and scores with their selection", bench::bench_indexer);
+  add_op(command, exit_code, "sparse_mla", "Attention over listed entries of two caches", bench::bench_sparse_mla);
   add_engine(command);
 }
 
