@@ -20,7 +20,8 @@ fuzz_packages=(clang libclang-rt-14-dev)
 
 # --- Small helpers ---------------------------------------------------------------------------------------------------
 
-say() { printf '\033[1m== %s\033[0m\n' "$*" >&2; }
+if [[ -t 2 ]]; then bold=$'\033[1m' plain=$'\033[0m'; else bold='' plain=''; fi
+say() { printf '%s== %s%s\n' "$bold" "$*" "$plain" >&2; }
 die() { printf 'dev.sh: %s\n' "$*" >&2; exit 1; }
 
 show_help() {
@@ -120,11 +121,11 @@ configure_preset() {
 
 # build_folder NAME [TARGET ...]
 build_folder() {
-  local command=(cmake --build "build/$1" -j "$jobs")
+  local build=(cmake --build "build/$1" -j "$jobs")
   say "building build/$1${2:+ (${*:2})}"
   shift
-  if (($# > 0)); then command+=(--target "$@"); fi
-  "${command[@]}"
+  if (($# > 0)); then build+=(--target "$@"); fi
+  "${build[@]}"
 }
 
 # Folders of tests/ that hold a test program.
@@ -138,10 +139,12 @@ test_folders() {
 
 # select_tests ARGUMENTS ...: splits names of test folders from what goes to ctest, into `ops` and `ctest_arguments`.
 select_tests() {
+  local known
+  known=$(test_folders | tr '\n' ' ')
   ops=()
   ctest_arguments=()
   while (($# > 0)) && [[ $1 != -* ]]; do
-    test_folders | grep -qx -- "$1" || die "no tests named '$1'. There are: $(test_folders | tr '\n' ' ')"
+    [[ " $known" == *" $1 "* ]] || die "no tests named '$1'. There are: $known"
     ops+=("$1")
     shift
   done

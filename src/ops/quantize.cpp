@@ -169,13 +169,20 @@ int QuantizeFp8(const float* x, std::int64_t n, float amax_floor, std::uint8_t* 
   return e;
 }
 
-void DequantizeFp8(const std::uint8_t* codes, std::int64_t n, float scale, float* out) {
+// Decodes a whole number of registers. Inlined where an entry is read, so that the constants are loaded once an entry
+// and not once a tile.
+HWY_INLINE void DecodeFp8(const std::uint8_t* codes, std::int64_t n, float scale, float* out) {
   const DF df;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(df));
   const auto scales = hn::Set(df, scale);
-  std::int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::Mul(FloatFromE4m3(codes + i), scales), df, out + i);
-  for (; i < n; ++i) out[i] = core::e4m3_to_float(codes[i]) * scale;
+  for (std::int64_t i = 0; i < n; i += static_cast<std::int64_t>(hn::Lanes(df))) {
+    hn::StoreU(hn::Mul(FloatFromE4m3(codes + i), scales), df, out + i);
+  }
+}
+
+void DequantizeFp8(const std::uint8_t* codes, std::int64_t n, float scale, float* out) {
+  const std::int64_t whole = n - n % static_cast<std::int64_t>(hn::Lanes(DF()));
+  DecodeFp8(codes, whole, scale, out);
+  for (std::int64_t i = whole; i < n; ++i) out[i] = core::e4m3_to_float(codes[i]) * scale;
 }
 
 std::uint8_t QuantizeMxfp4Block(const float* x, std::uint8_t* packed) {
@@ -332,7 +339,7 @@ void LoadEntry(const ConstPagedCache& cache, std::int64_t slot, float* row) {
     case CacheLayout::kFp8Mla584:
       for (std::int64_t t = 0; t < kMla584Tiles; ++t) {
         const float scale = core::exp2_int(static_cast<int>(scales[t]) - 127);
-        DequantizeFp8(data + t * kMla584Tile, kMla584Tile, scale, row + t * kMla584Tile);
+        DecodeFp8(data + t * kMla584Tile, kMla584Tile, scale, row + t * kMla584Tile);
       }
       LoadBf16(data + kMla584NopeDims, kRopeDims, row + kMla584NopeDims);
       break;
@@ -340,14 +347,14 @@ void LoadEntry(const ConstPagedCache& cache, std::int64_t slot, float* row) {
       for (std::int64_t t = 0; t < kMla656Tiles; ++t) {
         float scale;
         std::memcpy(&scale, scales + 4 * t, sizeof scale);
-        DequantizeFp8(data + t * kMla656Tile, kMla656Tile, scale, row + t * kMla656Tile);
+        DecodeFp8(data + t * kMla656Tile, kMla656Tile, scale, row + t * kMla656Tile);
       }
       LoadBf16(data + kMla656RopeOffset, kRopeDims, row + kMla656NopeDims);
       break;
     case CacheLayout::kIndexerFp8: {
       float scale;
       std::memcpy(&scale, scales, sizeof scale);
-      DequantizeFp8(data, kIndexerHeadDim, scale, row);
+      DecodeFp8(data, kIndexerHeadDim, scale, row);
       break;
     }
     case CacheLayout::kIndexerMxfp4:

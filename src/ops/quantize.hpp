@@ -42,7 +42,7 @@ void dequantize_fp8(const std::uint8_t* codes, std::int64_t n, float scale, floa
 /// @return UE8M0 byte, e + 127.
 std::uint8_t quantize_mxfp4_block(const float* x, std::uint8_t* packed);
 
-/// Decodes one block of 32: value(code) * 2^(scale - 127).
+/// Decodes one block of 32: value(code) * 2^(scale - 127). A byte of 255, which nothing writes, means infinity.
 void dequantize_mxfp4_block(const std::uint8_t* packed, std::uint8_t scale, float* out);
 
 /// x[i] = bf16(x[i]) in place, nearest even.

@@ -194,6 +194,9 @@ inline void write_entry(std::span<const float> row, const PagedCache& cache, std
   if (cache.layout == CacheLayout::kFp8Mla584) bytes[place(cache, slot, 0).scale + 7] = 0;
 }
 
+// Value of a UE8M0 byte. 255 is never written; it stands for infinity, so what is read with it is no finite number.
+inline double ue8m0_value(int byte) { return byte == 255 ? HUGE_VAL : std::ldexp(1.0, byte - 127); }
+
 // Reads one number back; exact in double.
 inline double read_element(const ConstPagedCache& cache, std::int64_t slot, std::int64_t dim) {
   const auto* bytes = static_cast<const std::uint8_t*>(cache.data);
@@ -204,12 +207,12 @@ inline double read_element(const ConstPagedCache& cache, std::int64_t slot, std:
     case ElementPlace::kFloat32: std::memcpy(&number, bytes + at.value, 4); return number;
     case ElementPlace::kBFloat16: std::memcpy(&bits, bytes + at.value, 2); return core::bf16_to_float(bits);
     case ElementPlace::kE4m3Global: return e4m3_value(bytes[at.value]) * cache.scale;
-    case ElementPlace::kE4m3Ue8m0: return std::ldexp(e4m3_value(bytes[at.value]), bytes[at.scale] - 127);
+    case ElementPlace::kE4m3Ue8m0: return e4m3_value(bytes[at.value]) * ue8m0_value(bytes[at.scale]);
     case ElementPlace::kE4m3Float:
       std::memcpy(&number, bytes + at.scale, 4);
       return e4m3_value(bytes[at.value]) * number;
     case ElementPlace::kE2m1Ue8m0:
-      return std::ldexp(e2m1_value(bytes[at.value] >> (dim % 2 == 0 ? 0 : 4) & 15), bytes[at.scale] - 127);
+      return e2m1_value(bytes[at.value] >> (dim % 2 == 0 ? 0 : 4) & 15) * ue8m0_value(bytes[at.scale]);
   }
   return 0;
 }

@@ -95,24 +95,35 @@ void RopeRow(float* x, const float* cos_sin, bool inverse) {
 #endif
 }
 
-// One butterfly inside registers: lane l meets lane l ^ stride. The upper lane of a pair takes a + (-b), which has the
+// One butterfly inside a register: lane l meets lane l ^ stride. The upper lane of a pair takes a + (-b), which has the
 // bits of a - b.
 template <class D>
-HWY_INLINE void ButterflyInRegister(D d, float* x, std::size_t n, std::size_t stride) {
-  const std::size_t lanes = hn::Lanes(d);
-  HWY_ALIGN std::int32_t partner[HWY_MAX_BYTES / 4];
-  HWY_ALIGN float sign[HWY_MAX_BYTES / 4];
-  for (std::size_t l = 0; l < lanes; ++l) {
-    partner[l] = static_cast<std::int32_t>(l ^ stride);
-    sign[l] = (l & stride) != 0 ? -0.0F : 0.0F;
+class RegisterButterfly {
+ public:
+  RegisterButterfly(D d, std::size_t stride)
+      : indices_(hn::IndicesFromVec(d, Partners(d, stride))), signs_(Signs(d, stride)) {}
+  HWY_INLINE hn::Vec<D> operator()(hn::Vec<D> v) const {
+    return hn::Add(hn::TableLookupLanes(v, indices_), hn::Xor(v, signs_));
   }
-  const auto indices = hn::SetTableIndices(d, partner);
-  const auto signs = hn::Load(d, sign);
-  for (std::size_t i = 0; i < n; i += lanes) {
-    const auto v = hn::LoadU(d, x + i);
-    hn::StoreU(hn::Add(hn::TableLookupLanes(v, indices), hn::Xor(v, signs)), d, x + i);
+
+ private:
+  using DI = hn::RebindToSigned<D>;
+  static hn::Vec<DI> Partners(D, std::size_t stride) {
+    const DI di;
+    // A stride of the register's width or more is never applied; the mask keeps its indices valid.
+    const auto flip = static_cast<std::int32_t>(stride & (hn::Lanes(di) - 1));
+    return hn::Xor(hn::Iota(di, 0), hn::Set(di, flip));
   }
-}
+  static hn::Vec<D> Signs(D d, std::size_t stride) {
+    const DI di;
+    const auto bit = hn::Set(di, static_cast<std::int32_t>(stride));
+    const auto upper = hn::Eq(hn::And(hn::Iota(di, 0), bit), bit);
+    return hn::IfThenElseZero(hn::RebindMask(d, upper), hn::Set(d, -0.0F));
+  }
+
+  decltype(hn::IndicesFromVec(D(), hn::Vec<DI>())) indices_;
+  hn::Vec<D> signs_;
+};
 
 void HadamardRow(float* x, std::int64_t count) {
   const hn::ScalableTag<float> d;
@@ -141,9 +152,17 @@ void HadamardRow(float* x, std::int64_t count) {
       }
     }
   }
-  for (; stride > 0; stride /= 2) ButterflyInRegister(d, x, n, stride);
+  // The strides below the register's width, all in one pass, and the factor.
+  const RegisterButterfly by_8(d, 8), by_4(d, 4), by_2(d, 2), by_1(d, 1);
   const auto factors = hn::Set(d, factor);
-  for (std::size_t i = 0; i < n; i += lanes) hn::StoreU(hn::Mul(hn::LoadU(d, x + i), factors), d, x + i);
+  for (std::size_t i = 0; i < n; i += lanes) {
+    auto v = hn::LoadU(d, x + i);
+    if (lanes > 8) v = by_8(v);
+    if (lanes > 4) v = by_4(v);
+    if (lanes > 2) v = by_2(v);
+    if (lanes > 1) v = by_1(v);
+    hn::StoreU(hn::Mul(v, factors), d, x + i);
+  }
 }
 
 }  // namespace HWY_NAMESPACE

@@ -118,22 +118,23 @@ const TopkRule& chosen_rule(const TopkParams& p, TopkAlgorithm forced) {
              ", must be auto, identity, simd_filter or select");
 }
 
+topk_cpu::TopkPlan checked_plan(const TopkParams& p, TopkAlgorithm forced) {
+  const TopkRule& rule = chosen_rule(p, forced);
+  if (p.rows == 0) return {};
+  // k = 0 has no indices to write, but a certificate says so.
+  return topk_cpu::make_plan(p, p.k == 0 ? TopkAlgorithm::kIdentity : rule.algorithm);
+}
+
 }  // namespace
 
 std::size_t topk_workspace_bytes(const TopkArgs& args) {
   const TopkParams p = checked_params(args);
-  const TopkRule& rule = chosen_rule(p, args.algorithm);
-  if (p.rows == 0 || p.k == 0) return 0;
-  return topk_cpu::make_plan(p, rule.algorithm).workspace_bytes;
+  return checked_plan(p, args.algorithm).workspace_bytes;
 }
 
 void topk(const TopkArgs& args) {
   const TopkParams p = checked_params(args);
-  const TopkRule& rule = chosen_rule(p, args.algorithm);
-  if (p.rows == 0) return;
-  // k = 0 has no indices to write, but a certificate says so.
-  const TopkAlgorithm algorithm = p.k == 0 ? TopkAlgorithm::kIdentity : rule.algorithm;
-  const topk_cpu::TopkPlan plan = topk_cpu::make_plan(p, algorithm);
+  const topk_cpu::TopkPlan plan = checked_plan(p, args.algorithm);
   TAMIS_CHECK(args.workspace_bytes >= plan.workspace_bytes, Status::kInvalidArgument, "topk: workspace has ",
               args.workspace_bytes, " bytes, must have at least ", plan.workspace_bytes, " (topk_workspace_bytes)");
   if (plan.workspace_bytes > 0) {

@@ -94,7 +94,7 @@ TEST_P(CompressorAgrees, WritesNothingButEntriesAndStateRows) {
   EXPECT_EQ(step.gate.bytes(), gate);
   // Put the poison back where the call was to write; everything else must still hold it.
   const PagedCache cache = rig.cache();
-  for (std::int64_t j = 0; j < 2; ++j) {
+  for (std::int64_t j = 0; j < tokens / shape.ratio; ++j) {
     auto* bytes = static_cast<std::uint8_t*>(cache.data);
     const std::int64_t slot = rig.entry_slot(1, j);
     std::memset(bytes + ops::data_offset(cache, slot), 0xFF,
@@ -155,9 +155,9 @@ Outcome run_split(const CompressorShape& shape, const std::vector<std::int64_t>&
 class CompressorSplits : public ::testing::TestWithParam<CompressorShape> {};
 
 TEST_P(CompressorSplits, EveryCutInTwoGivesTheSameBytes) {
-  const CompressorShape& shape = GetParam();
   for (const std::int64_t tokens : {130, 260}) {
-    if (tokens == 260 && shape.ratio < 128) continue;
+    // The second boundary of C128 needs 260 tokens; few channels do there, 130 has them all.
+    const CompressorShape shape = tokens == 260 ? small_shape(GetParam()) : GetParam();
     const std::uint64_t seed = test_seed();
     const Outcome whole = run_split(shape, {tokens}, seed);
     for (std::int64_t cut = 1; cut < tokens; ++cut) {

@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <vector>
 
@@ -47,7 +47,8 @@ class GuardedBuffer {
   std::vector<T> copy() const { return std::vector<T>(begin(), end()); }
 
   void fill(std::uint8_t byte) {
-    if (count_ > 0) std::memset(memory_.data() + offset_, byte, size_bytes());
+    std::fill_n(memory_.begin() + static_cast<std::ptrdiff_t>(offset_), static_cast<std::ptrdiff_t>(size_bytes()),
+                byte);
   }
 
   /// Use as EXPECT_TRUE(buffer.guards_intact()).

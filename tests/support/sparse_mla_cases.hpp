@@ -13,6 +13,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/float_formats.hpp"
@@ -317,6 +318,9 @@ class SparseMlaData {
   std::unique_ptr<GuardedBuffer<std::uint8_t>> workspace;
 };
 
+/// Whether a SIMD target, by Highway's name, has fused multiply-add: those agree bit for bit.
+inline bool target_has_fma(std::string_view name) { return name.starts_with("AVX") || name.starts_with("NEON"); }
+
 /// How far fp32 arithmetic may be from the reference for one (row, head); u = 2^-24 is half an ulp of 1.
 struct SparseMlaTolerance {
   double logit, lse, out_relative;
@@ -328,9 +332,9 @@ struct SparseMlaTolerance {
     // the scale's own rounding and the product with it.
     logit = (2 * static_cast<double>(head_dim_qk) / 16 + 6) * u * logit_magnitude;
     // A weight has its logit's error, the rounding of l - m and of the maxima's steps (at most 87 u each; weights
-    // further down are 0), and one ulp = 2 u from exp. Sums: 64 keys in a block, two roundings each without FMA, and
-    // per block one rescale by an exp (2 u) and two roundings.
-    const double sum = logit + (2 * 87 + 2 + 2 * 64 + 4 * blocks) * u;
+    // further down are 0), and 1.25 ulp = 2.5 u from exp. Sums: 64 keys in a block, two roundings each without FMA, and
+    // per block one rescale by an exp (2.5 u) and two roundings.
+    const double sum = logit + (2 * 87 + 2.5 + 2 * 64 + 4.5 * blocks) * u;
     lse = sum + logit + u * std::abs(lse_value);
     out_relative = 2 * sum + 4 * u;  // numerator and denominator, then the division's and product's roundings
   }

@@ -1,14 +1,15 @@
 // Every algorithm, dtype, order, edge shape and kind of scores against the reference.
 
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
+#include <string>
+#include <vector>
+
+#include "simd_targets.hpp"
 #include "topk_check.hpp"
 
-namespace tamis {
+namespace tamis::test {
 namespace {
-
-using cases::TopkCase;
 
 struct Agreement {
   TopkAlgorithm algorithm;
@@ -20,11 +21,11 @@ class TopkAgrees : public testing::TestWithParam<Agreement> {};
 
 TEST_P(TopkAgrees, WithReferenceOnEdgeShapes) {
   const auto [algorithm, dtype, order] = GetParam();
-  for (const cases::TopkShape& shape : cases::kTopkEdgeShapes) {
+  for (const TopkShape& shape : kTopkEdgeShapes) {
     if (algorithm == TopkAlgorithm::kIdentity && shape.width > shape.k) continue;  // refused; see TopkErrors
-    for (const cases::TopkDistribution& kind : cases::kTopkDistributions) {
+    for (const TopkDistribution& kind : kTopkDistributions) {
       SCOPED_TRACE(std::string(shape.name) + " " + kind.name);
-      TopkCase c(shape.rows, shape.width, shape.k, dtype);
+      TopkCall c(shape.rows, shape.width, shape.k, {.dtype = dtype});
       c.fill(kind);
       c.args.algorithm = algorithm;
       c.args.order = order;
@@ -57,11 +58,11 @@ INSTANTIATE_TEST_SUITE_P(All, TopkAgrees, testing::ValuesIn(agreements()), agree
 
 // The lengths and k that broke others, exact, over the kinds that overflow fixed candidate buffers.
 TEST(TopkAgreesOnLongRows, EveryDistribution) {
-  for (const cases::TopkDistribution& kind : cases::kTopkDistributions) {
+  for (const TopkDistribution& kind : kTopkDistributions) {
     for (std::int64_t width : {65536, 70001}) {
       for (std::int64_t k : {512, 2047}) {
         SCOPED_TRACE(std::string(kind.name) + " width " + std::to_string(width) + " k " + std::to_string(k));
-        TopkCase c(1, width, k);
+        TopkCall c(1, width, k);
         c.fill(kind);
         c.run();
         expect_as_reference(c);
@@ -73,9 +74,9 @@ TEST(TopkAgreesOnLongRows, EveryDistribution) {
 
 TEST(TopkAgreesOnLongRows, SixteenBitFormats) {
   for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    for (const cases::TopkDistribution& kind : cases::kTopkDistributions) {
+    for (const TopkDistribution& kind : kTopkDistributions) {
       SCOPED_TRACE(std::string(kind.name) + " " + dtype_name(dtype));
-      TopkCase c(1, 40007, 512, dtype);
+      TopkCall c(1, 40007, 512, {.dtype = dtype});
       c.fill(kind);
       c.run();
       expect_as_reference(c);
@@ -85,15 +86,15 @@ TEST(TopkAgreesOnLongRows, SixteenBitFormats) {
 }
 
 TEST(TopkAgreesOnLongRows, MillionScores) {
-  TopkCase c(1, 1048576, 2048);
-  c.fill(cases::distribution("normal"));
+  TopkCall c(1, 1048576, 2048);
+  c.fill("normal");
   c.run();
   expect_as_reference(c);
 }
 
 TEST(TopkAgreesOnLongRows, SeveralSeedsAtAQuarterMillion) {
-  TopkCase c(4, 262209, 2048);  // odd width
-  c.fill(cases::distribution("normal"));
+  TopkCall c(4, 262209, 2048);  // odd width
+  c.fill("normal");
   c.run();
   expect_as_reference(c);
 }
@@ -105,8 +106,8 @@ TEST(TopkAgreesOnLongRows, DegenerateSizes) {
                                k - 1, k, k + 1, 2 * k + 1024, 2 * k + 1025, 2 * k + 1041}) {
       if (width < 0) continue;
       SCOPED_TRACE("width " + std::to_string(width) + " k " + std::to_string(k));
-      TopkCase c(2, width, k);
-      c.fill(cases::distribution("quantised"));
+      TopkCall c(2, width, k);
+      c.fill("quantised");
       c.run();
       expect_as_reference(c);
       if (HasFailure()) return;
@@ -115,16 +116,16 @@ TEST(TopkAgreesOnLongRows, DegenerateSizes) {
 }
 
 TEST(TopkAgreesOnLongRows, KBeyondTheFilter) {
-  TopkCase c(1, 70003, 65600);
-  c.fill(cases::distribution("few_nan"));
+  TopkCall c(1, 70003, 65600);
+  c.fill("few_nan");
   EXPECT_EQ(topk_choose(c.args).algorithm, TopkAlgorithm::kSelect);
   c.run();
   expect_as_reference(c);
 }
 
 TEST(TopkAgreesOnLongRows, LargestKOfTheFilter) {
-  TopkCase c(1, 200003, 65536);
-  c.fill(cases::distribution("quantised"));
+  TopkCall c(1, 200003, 65536);
+  c.fill("quantised");
   EXPECT_EQ(topk_choose(c.args).algorithm, TopkAlgorithm::kSimdFilter);
   c.run();
   expect_as_reference(c);
@@ -132,30 +133,22 @@ TEST(TopkAgreesOnLongRows, LargestKOfTheFilter) {
 
 // Each SIMD target that this machine has gives the same answer.
 TEST(TopkTargets, AllAgreeWithReference) {
-  const std::int64_t supported = hwy::SupportedTargets();
   int targets = 0;
-  for (std::int64_t rest = supported; rest != 0; rest &= rest - 1) {
-    const std::int64_t target = rest & -rest;
-    if ((target & (HWY_TARGETS)) == 0) continue;
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    SCOPED_TRACE(hwy::TargetName(target));
+  for_each_simd_target([&](const char* target) {
     ++targets;
-    for (const cases::TopkDistribution& kind : cases::kTopkDistributions) {
+    for (const TopkDistribution& kind : kTopkDistributions) {
       for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
-        SCOPED_TRACE(std::string(kind.name) + " " + dtype_name(dtype));
-        TopkCase c(1, 9001, 300, dtype);
+        SCOPED_TRACE(std::string(target) + " " + kind.name + " " + dtype_name(dtype));
+        TopkCall c(1, 9001, 300, {.dtype = dtype});
         c.fill(kind);
         c.run();
         expect_as_reference(c);
-        if (HasFailure()) break;
+        if (HasFailure()) return;
       }
     }
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  });
   EXPECT_GE(targets, 1);
 }
 
 }  // namespace
-}  // namespace tamis
+}  // namespace tamis::test

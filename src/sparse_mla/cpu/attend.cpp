@@ -3,7 +3,7 @@
 // Work split: the caller gives a row and a range of heads. The valid keys of both lists are decoded to fp32 in blocks
 // of
 //             64, in list order, once for all heads; an online softmax joins the blocks.
-// Bound by:   fused multiply-adds, 2 * heads * keys * (d_qk + 512) flops; decoding is what about 3 heads cost.
+// Bound by:   fused multiply-adds, 2 * heads * keys * (d_qk + 512) flops; decoding a key costs what 4 heads cost.
 // Same bits:  a dot product runs over 16 virtual lanes (lane i takes dims i, i + 16, ...) whatever the vector width,
 // and
 //             folds them in a fixed tree; invalid lanes of a list are skipped before blocks are formed, so only the
@@ -107,8 +107,8 @@ HWY_INLINE void fold_and_store(const Quad* quads, float scale, float* to) {
 
 // exp(x) for x <= 0: x = n ln2 + r with |r| <= 0.35, Taylor to r^7 (remainder 7.3e-9 of the value, an eighth of half an
 // ulp), times 2^n. ln2 is split so that n * kLn2High is exact for |n| < 512. Below -87 the result would leave the
-// normal numbers and is 0: such a key weighs less than 2e-38 of the largest. Error below 1 ulp (measured 0.56, all of
-// [-87, 0]).
+// normal numbers and is 0: such a key weighs less than 2e-38 of the largest. Largest error seen over [-87, 0]: 0.90 ulp
+// with fused multiply-add, 1.15 without.
 HWY_INLINE V exp_of_weight(V x) {
   const hn::RebindToSigned<D> di;
   constexpr float kLn2High = 0x1.62e4p-1F;

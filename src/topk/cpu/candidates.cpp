@@ -1,17 +1,19 @@
 // One pass over a row with a rising threshold, and the exact cut of what survives.
 //
-// Filter:  64 bytes of scores at a time are compared with the threshold; the numbers of the groups that hold a survivor
+// Filter:  64 scores at a time are compared with the threshold, and the numbers of the stretches that hold a survivor
 //          go to a short list without a branch (a survivor every few hundred scores would mispredict each time). Only
-//          listed groups are looked at again: keys, exact compare, compress-store of bits and positions.
+//          listed stretches are looked at again, for a mask of survivors that are taken out one by one or, when they
+//          are many, by compressing vectors.
 // Compare: on the raw bits, one or two instructions a vector. T >= 0: signed bits > T. T < 0: unsigned bits < bits of
 // T,
-//          which takes in all positives. Either lets positive NaN through; the exact compare of keys stops it.
+//          which takes in all positives. Either lets positive NaN through; it is stopped at the second look.
 // Cut:     repeated halving of the key range with SIMD partition, at most 32 rounds over a shrinking set.
 // Definition: topk/reference.hpp.
 
 #include "topk/cpu/candidates.hpp"
 
 #include <cmath>
+#include <type_traits>
 #include <utility>
 
 #undef HWY_TARGET_INCLUDE
@@ -35,8 +37,19 @@ using VBits = hn::Vec<DBits>;
 constexpr std::int64_t kLanes = static_cast<std::int64_t>(hn::MaxLanes(DKey()));
 static_assert(kLanes <= 16 && 16 % kLanes == 0, "a group of 16 scores is a whole number of vectors");
 
-// Groups scanned before their survivors are appended: 16 KiB of scores, still in the first-level cache when revisited.
-constexpr std::int64_t kGroupsPerBlock = 256;
+// Scores that are looked at together: their survivors fit one 64-bit mask.
+constexpr std::int64_t kStretch = 64;
+// Stretches scanned before their survivors are appended: 64 KiB of fp32 scores. Few of them are revisited, from the
+// second-level cache; shorter blocks end their loops, and mispredict, more often.
+constexpr std::int64_t kStretchesPerBlock = 256;
+// From this many survivors in a stretch on, compressing whole vectors beats taking scores out one by one.
+constexpr int kDense = 8;
+
+// first, first + 1, ... Highway 1.0.3 builds Iota(d, variable) through memory; this keeps the constant in a register.
+HWY_INLINE VBits positions_from(std::uint32_t first) {
+  const DBits d;
+  return hn::Add(hn::Iota(d, 0), hn::Set(d, first));
+}
 
 // a >= b; Highway 1.0.3 has it for floats only.
 HWY_INLINE hn::Mask<DKey> at_least(VKey a, VKey b) { return hn::Not(hn::Lt(a, b)); }
@@ -59,7 +72,6 @@ struct Lane;
 template <>
 struct Lane<std::uint32_t> {
   using DRaw = DKey;
-  static constexpr std::int64_t kGroup = 16;
   static HWY_INLINE VBits load_bits(const char* at) {
     return hn::LoadU(DBits(), reinterpret_cast<const std::uint32_t*>(at));
   }
@@ -73,7 +85,6 @@ struct Lane<std::uint32_t> {
 template <>
 struct Lane<std::uint16_t> {
   using DRaw = hn::CappedTag<std::int16_t, 32>;
-  static constexpr std::int64_t kGroup = 32;
   static HWY_INLINE VBits load_bits(const char* at) {
     return hn::ShiftLeft<16>(hn::PromoteTo(DBits(), hn::LoadU(DHalf(), reinterpret_cast<const std::uint16_t*>(at))));
   }
@@ -88,38 +99,76 @@ struct Lane<std::uint16_t> {
   }
 };
 
-// Lists the groups of [0, num_groups) that may hold a key > threshold. Writes hits[0, num_groups] at most.
+// A mask as an integer, lane 0 in bit 0.
+template <class D, class M>
+HWY_INLINE std::uint64_t mask_bits(D d, M mask) {
+  std::uint8_t bytes[8] = {};
+  hn::StoreMaskBits(d, mask, bytes);
+  if constexpr (hn::MaxLanes(D()) <= 8) return bytes[0] & ((1U << hn::MaxLanes(D())) - 1U);
+  else if constexpr (hn::MaxLanes(D()) == 16) return load_at<std::uint16_t>(bytes, 0);
+  else return load_at<std::uint32_t>(bytes, 0);
+}
+
+// Which of 64 scores may have a key > threshold. Compares raw bits: signed and above those of a threshold >= 0,
+// unsigned and below those of a threshold < 0.
 template <typename T, bool kNegative>
-HWY_INLINE std::int64_t scan_groups(const char* scores, std::int64_t num_groups, std::int32_t threshold,
-                                    std::uint16_t* HWY_RESTRICT hits) {
+class Sieve {
   using L = Lane<T>;
-  using D = typename L::DRaw;
-  using S = hn::TFromD<D>;
-  using DU = hn::Rebind<T, D>;
-  constexpr std::int64_t kRawLanes = static_cast<std::int64_t>(hn::MaxLanes(D()));
-  const D d;
-  const DU du;
-  const auto above = hn::Set(d, kNegative ? S{0} : static_cast<S>(L::raw_threshold(threshold)));
-  const auto below = hn::Set(du, kNegative ? static_cast<T>(L::raw_magnitude(threshold)) : T{0});
-  (void)above;
-  (void)below;
-  const auto survivors = [&](const char* at) HWY_ATTR {
-    if constexpr (kNegative) {
-      return hn::RebindMask(d, hn::Lt(hn::LoadU(du, reinterpret_cast<const T*>(at)), below));
-    } else {
-      return hn::Gt(hn::LoadU(d, reinterpret_cast<const S*>(at)), above);
+  using S = std::make_signed_t<T>;
+  using D = hn::Rebind<std::conditional_t<kNegative, T, S>, typename L::DRaw>;
+  using Raw = hn::TFromD<D>;
+  static constexpr std::int64_t kRawLanes = static_cast<std::int64_t>(hn::MaxLanes(D()));
+  static constexpr std::int64_t kVectorBytes = kRawLanes * static_cast<std::int64_t>(sizeof(T));
+
+ public:
+  explicit HWY_INLINE Sieve(std::int32_t threshold)
+      : bound_(hn::Set(D(), static_cast<Raw>(kNegative ? static_cast<Raw>(L::raw_magnitude(threshold))
+                                                       : static_cast<Raw>(L::raw_threshold(threshold))))) {}
+
+  // Whether there is any: the best lane of all vectors, compared once.
+  HWY_INLINE bool any(const char* at) const {
+    auto best = load(at);
+    for (std::int64_t i = 1; i < kStretch / kRawLanes; ++i) {
+      if constexpr (kNegative) best = hn::Min(best, load(at + i * kVectorBytes));
+      else best = hn::Max(best, load(at + i * kVectorBytes));
     }
-  };
-  std::int64_t num_hits = 0;
-  for (std::int64_t g = 0; g < num_groups; ++g) {
-    const char* at = scores + g * 64;
-    auto any = survivors(at);
-    for (std::int64_t i = kRawLanes; i < L::kGroup; i += kRawLanes) {
-      any = hn::Or(any, survivors(at + i * static_cast<std::int64_t>(sizeof(T))));
-    }
-    hits[num_hits] = static_cast<std::uint16_t>(g);
-    num_hits += hn::AllFalse(d, any) ? 0 : 1;
+    return !hn::AllFalse(D(), passes(best));
   }
+
+  HWY_INLINE std::uint64_t survivors(const char* at) const {
+    std::uint64_t bits = 0;
+    for (std::int64_t i = 0; i < kStretch / kRawLanes; ++i) {
+      bits |= mask_bits(D(), passes(load(at + i * kVectorBytes))) << (i * kRawLanes);
+    }
+    return bits;
+  }
+
+ private:
+  static HWY_INLINE hn::Vec<D> load(const char* at) { return hn::LoadU(D(), reinterpret_cast<const Raw*>(at)); }
+  HWY_INLINE hn::Mask<D> passes(hn::Vec<D> v) const {
+    if constexpr (kNegative) return hn::Lt(v, bound_);
+    else return hn::Gt(v, bound_);
+  }
+
+  hn::Vec<D> bound_;
+};
+
+// Lists the stretches of [0, num_stretches) that may hold a key > threshold. An entry past the list's end is always
+// written and only counted if it belongs: no branch to mispredict.
+template <typename T, bool kNegative>
+HWY_INLINE std::int64_t scan_stretches(const char* scores, std::int64_t num_stretches, std::int32_t threshold,
+                                       std::uint16_t* HWY_RESTRICT hits) {
+  constexpr std::int64_t kBytes = kStretch * static_cast<std::int64_t>(sizeof(T));
+  const Sieve<T, kNegative> sieve(threshold);
+  std::int64_t num_hits = 0, s = 0;
+  const auto look = [&](std::int64_t stretch) HWY_ATTR {
+    hits[num_hits] = static_cast<std::uint16_t>(stretch);
+    num_hits += sieve.any(scores + stretch * kBytes) ? 1 : 0;
+  };
+  for (; s + 4 <= num_stretches; s += 4) {
+    for (std::int64_t i = 0; i < 4; ++i) look(s + i);  // unrolled: half of a short loop is counting
+  }
+  for (; s < num_stretches; ++s) look(s);
   return num_hits;
 }
 
@@ -237,22 +286,16 @@ void keep_best(Candidates& c) {
   raise_threshold(c, last.key);
 }
 
-// Appends the scores of one group whose keys are above the threshold.
+// Appends those of kLanes scores whose keys are above the threshold. Returns the new count.
 template <typename T>
-HWY_INLINE void append_group(Candidates& c, const char* at, std::uint32_t first) {
-  const DKey d;
+HWY_INLINE std::int64_t append_vector(Candidates& c, std::int64_t count, const char* at, std::uint32_t first,
+                                      VKey threshold) {
   const DBits du;
-  const VKey threshold = hn::Set(d, c.threshold);
-  std::int64_t count = c.count;
-  for (std::int64_t i = 0; i < Lane<T>::kGroup; i += kLanes) {
-    const VBits bits = Lane<T>::load_bits(at + i * static_cast<std::int64_t>(sizeof(T)));
-    const auto mask = hn::RebindMask(du, hn::Gt(keys_of(bits, c.inf_bits), threshold));
-    const VBits positions = hn::Iota(du, first + static_cast<std::uint32_t>(i));
-    hn::StoreU(hn::Compress(bits, mask), du, c.bits + count);
-    hn::StoreU(hn::Compress(positions, mask), du, c.positions + count);
-    count += static_cast<std::int64_t>(hn::CountTrue(du, mask));
-  }
-  c.count = count;
+  const VBits bits = Lane<T>::load_bits(at);
+  const auto mask = hn::RebindMask(du, hn::Gt(keys_of(bits, c.inf_bits), threshold));
+  hn::StoreU(hn::Compress(bits, mask), du, c.bits + count);
+  hn::StoreU(hn::Compress(positions_from(first), mask), du, c.positions + count);
+  return count + static_cast<std::int64_t>(hn::CountTrue(du, mask));
 }
 
 HWY_INLINE void append_one(Candidates& c, std::uint32_t bits, std::uint32_t position) {
@@ -262,6 +305,44 @@ HWY_INLINE void append_one(Candidates& c, std::uint32_t bits, std::uint32_t posi
   ++c.count;
 }
 
+// Appends the scores of the listed stretches whose keys are above the threshold. Cuts when there are too many, and
+// stops there: the list is of a threshold that no longer holds, and most of what follows may now fail it. Returns how
+// many of the block's stretches are done. `first` is the position of the block's first score.
+template <typename T, bool kNegative>
+HWY_INLINE std::int64_t append_stretches(Candidates& c, const char* block, std::uint32_t first,
+                                         const std::uint16_t* hits, std::int64_t num_hits, std::int64_t num_stretches) {
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(T));
+  const Sieve<T, kNegative> sieve(c.threshold);
+  const VKey threshold = hn::Set(DKey(), c.threshold);
+  std::int64_t count = c.count;  // a local, so that its chain of additions does not run through memory
+  for (std::int64_t h = 0; h < num_hits; ++h) {
+    const std::int64_t begin = static_cast<std::int64_t>(hits[h]) * kStretch;
+    const char* at = block + begin * kBytes;
+    const std::uint32_t stretch_first = first + static_cast<std::uint32_t>(begin);
+    std::uint64_t left = sieve.survivors(at);
+    if (hwy::PopCount(left) < kDense) {
+      for (; left != 0; left &= left - 1) {
+        const auto i = static_cast<std::int64_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(left));
+        const std::uint32_t bits = Lane<T>::bits_at(at, i);
+        c.bits[count] = bits;
+        c.positions[count] = stretch_first + static_cast<std::uint32_t>(i);
+        count += (bits & 0x7FFFFFFFU) > c.inf_bits ? 0 : 1;  // the sieve lets NaN through
+      }
+    } else {
+      for (std::int64_t i = 0; i < kStretch; i += kLanes) {
+        count = append_vector<T>(c, count, at + i * kBytes, stretch_first + static_cast<std::uint32_t>(i), threshold);
+      }
+    }
+    if (count > c.limit) {
+      c.count = count;
+      keep_best(c);
+      return static_cast<std::int64_t>(hits[h]) + 1;
+    }
+  }
+  c.count = count;
+  return num_stretches;
+}
+
 template <typename T>
 HWY_INLINE void append_all(Candidates& c, const char* scores, std::int64_t count, std::uint32_t first) {
   const DBits du;
@@ -269,7 +350,7 @@ HWY_INLINE void append_all(Candidates& c, const char* scores, std::int64_t count
   for (; i + kLanes <= count; i += kLanes) {
     const VBits bits = Lane<T>::load_bits(scores + i * static_cast<std::int64_t>(sizeof(T)));
     hn::StoreU(bits, du, c.bits + c.count + i);
-    hn::StoreU(hn::Iota(du, first + static_cast<std::uint32_t>(i)), du, c.positions + c.count + i);
+    hn::StoreU(positions_from(first + static_cast<std::uint32_t>(i)), du, c.positions + c.count + i);
   }
   for (; i < count; ++i) {
     c.bits[c.count + i] = Lane<T>::bits_at(scores, i);
@@ -278,9 +359,16 @@ HWY_INLINE void append_all(Candidates& c, const char* scores, std::int64_t count
   c.count += count;
 }
 
+// A block of whole stretches, or its first part. Returns how many stretches are done.
+template <typename T, bool kNegative>
+HWY_INLINE std::int64_t feed_block(Candidates& c, const char* block, std::int64_t num_stretches, std::uint32_t first) {
+  std::uint16_t hits[kStretchesPerBlock + 1];
+  const std::int64_t num_hits = scan_stretches<T, kNegative>(block, num_stretches, c.threshold, hits);
+  return append_stretches<T, kNegative>(c, block, first, hits, num_hits, num_stretches);
+}
+
 template <typename T>
 HWY_INLINE void feed(Candidates& c, const char* scores, std::int64_t count, std::uint32_t first) {
-  constexpr std::int64_t kGroup = Lane<T>::kGroup;
   constexpr auto kBytes = static_cast<std::int64_t>(sizeof(T));
   std::int64_t i = 0;
   // 1. Until there is a threshold everything is a candidate.
@@ -292,21 +380,19 @@ HWY_INLINE void feed(Candidates& c, const char* scores, std::int64_t count, std:
     if (c.count < c.k) return;  // more scores than the set was made for: outside the contract, but not out of memory
     keep_best(c);
   }
-  // 2. Whole groups, a block at a time.
-  std::uint16_t hits[kGroupsPerBlock + 1];
-  while (count - i >= kGroup) {
-    const std::int64_t num_groups = std::min((count - i) / kGroup, kGroupsPerBlock);
+  // 2. Whole stretches, a block at a time.
+  while (count - i >= kStretch) {
+    const std::int64_t num_stretches = std::min((count - i) / kStretch, kStretchesPerBlock);
     const char* block = scores + i * kBytes;
-    const std::int64_t num_hits = c.threshold < 0 ? scan_groups<T, true>(block, num_groups, c.threshold, hits)
-                                                  : scan_groups<T, false>(block, num_groups, c.threshold, hits);
-    for (std::int64_t h = 0; h < num_hits; ++h) {
-      const std::int64_t offset = static_cast<std::int64_t>(hits[h]) * kGroup;
-      append_group<T>(c, block + offset * kBytes, first + static_cast<std::uint32_t>(i + offset));
-      if (c.count > c.limit) keep_best(c);
-    }
-    i += num_groups * kGroup;
+    const std::uint32_t block_first = first + static_cast<std::uint32_t>(i);
+    i += kStretch * (c.threshold < 0 ? feed_block<T, true>(c, block, num_stretches, block_first)
+                                     : feed_block<T, false>(c, block, num_stretches, block_first));
   }
-  // 3. The rest, fewer than a group.
+  // 3. The rest, fewer than a stretch.
+  const VKey threshold = hn::Set(DKey(), c.threshold);
+  for (; count - i >= kLanes; i += kLanes) {
+    c.count = append_vector<T>(c, c.count, scores + i * kBytes, first + static_cast<std::uint32_t>(i), threshold);
+  }
   for (; i < count; ++i) append_one(c, Lane<T>::bits_at(scores, i), first + static_cast<std::uint32_t>(i));
   if (c.count > c.limit) keep_best(c);
 }
@@ -375,21 +461,19 @@ HWY_INLINE std::int64_t safe_rank(double expected) {
 template <typename T>
 HWY_INLINE void sample_threshold(Candidates& c, const char* scores, std::int64_t count, std::int64_t widening) {
   if (count <= c.limit || count < 1024) return;
-  const std::int64_t sample = std::clamp<std::int64_t>(count / 32 / 16 * 16, 512, kMaxSample);
+  const std::int64_t sample = std::clamp<std::int64_t>(count / 16 / 16 * 16, 512, kMaxSample);
   const std::int64_t rank =
       safe_rank(static_cast<double>(c.k) * static_cast<double>(sample) / static_cast<double>(count)) * widening;
   if (rank >= sample / 2) return;
-  // A sample of the sample first: most of it then never needs sorting out.
-  std::int64_t gathered = 0;
+  // A sample of the sample gives a floor; what lies below it need not be sorted out. Where ties or bad luck leave fewer
+  // than `rank` above the floor, the floor itself is the guess.
   constexpr std::int64_t kSmall = 256;
-  const std::int64_t small_rank = safe_rank(static_cast<double>(rank * kSmall) / static_cast<double>(sample));
-  if (small_rank < kSmall / 4) {
-    const std::int64_t small = gather_sample<T>(c, scores, count, kSmall / 16, 0, true, c.keys_a);
-    const std::int32_t floor = select_from(c.keys_a, c.keys_b, small, small_rank);
-    gathered = gather_sample<T>(c, scores, count, sample / 16, floor, false, c.keys_a);
-  }
-  if (gathered < rank) gathered = gather_sample<T>(c, scores, count, sample / 16, 0, true, c.keys_a);
-  const std::int32_t key = select_from(c.keys_a, c.keys_b, gathered, rank);
+  const std::int64_t small_rank =
+      std::min(kSmall, safe_rank(static_cast<double>(rank) * kSmall / static_cast<double>(sample)));
+  gather_sample<T>(c, scores, count, kSmall / 16, 0, true, c.keys_a);
+  const std::int32_t floor = select_from(c.keys_a, c.keys_b, kSmall, small_rank);
+  const std::int64_t gathered = gather_sample<T>(c, scores, count, sample / 16, floor, false, c.keys_a);
+  const std::int32_t key = gathered < rank ? floor : select_from(c.keys_a, c.keys_b, gathered, rank);
   if (key != kNanKey) raise_threshold(c, key - 1);
 }
 

@@ -46,9 +46,9 @@ inline std::int32_t key_of_code(std::uint64_t code) {
 }
 
 /// Most scores that a first threshold is sampled from: 1/64 of a row of 262,144, so that sampling stays a small part.
-inline constexpr std::int64_t kMaxSample = 4096;
-/// Elements past an array's end that a vector store may touch: one append of 32 scores and one vector of 16.
-inline constexpr std::int64_t kSlack = 64;
+inline constexpr std::int64_t kMaxSample = 8192;
+/// Elements past an array's end that stores may touch: a stretch of 64 scores and one vector of 16.
+inline constexpr std::int64_t kSlack = 128;
 
 struct Candidates {
   std::uint32_t* bits = nullptr;       // [limit + kSlack]

@@ -153,10 +153,10 @@ void write_candidates(const TopkParams& p, Candidates& c, std::int64_t r, const 
   write_row(p, r, row, c.positions, c.count);
 }
 
-// n <= k: every position wins; scores are read only to order by them.
+// n <= k, where every position wins and scores are read only to order by them, or k = 0.
 void identity_row(const TopkParams& p, Candidates& c, std::int64_t r, const Row& row) {
-  if (p.order != TopkOrder::kByValue) {
-    write_row(p, r, row, nullptr, row.count);
+  if (p.order != TopkOrder::kByValue || p.k == 0) {
+    write_row(p, r, row, nullptr, std::min(p.k, row.count));
     return;
   }
   c.begin_row();
@@ -281,7 +281,7 @@ TopkPlan make_plan(const TopkParams& p, TopkAlgorithm algorithm) {
   switch (algorithm) {
     case TopkAlgorithm::kSelect: plan.worker_bytes = static_cast<std::size_t>(p.width) * 12; break;
     case TopkAlgorithm::kIdentity:
-      if (p.order == TopkOrder::kByValue) plan.worker_bytes = candidates_bytes(p.width, p.width, false);
+      if (p.order == TopkOrder::kByValue && p.k > 0) plan.worker_bytes = candidates_bytes(p.width, p.width, false);
       break;
     default:
       plan.worker_bytes = candidates_bytes(p.k, p.width, true);
