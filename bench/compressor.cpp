@@ -11,7 +11,6 @@
 #include "compressor/reference.hpp"
 #include "core/check.hpp"
 #include "tamis/compressor.hpp"
-#include "tests/support/topk_cases.hpp"
 
 namespace tamis::bench {
 namespace {
@@ -248,7 +247,7 @@ class StepCall {
 };
 
 void run_case(Session& session, const StepCase& shape, const std::string& label, Row row) {
-  RandomBits random(cases::seed_of(label));
+  RandomBits random(seed_of(label));
   StepCall call(shape, session.num_threads(), random);
   compress(call.args);
   if (const std::string why = call.difference(); !why.empty()) return session.wrong(label, why);

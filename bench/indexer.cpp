@@ -12,7 +12,6 @@
 #include "core/check.hpp"
 #include "core/float_formats.hpp"
 #include "indexer/reference.hpp"
-#include "tests/support/topk_cases.hpp"
 #include "topk/reference.hpp"
 
 namespace tamis::bench {
@@ -160,7 +159,7 @@ class ScoreCall {
 };
 
 void run_case(Session& session, const ScoreCase& shape, const std::string& label, Row row) {
-  RandomBits random(cases::seed_of(label));
+  RandomBits random(seed_of(label));
   ScoreCall call(shape, session.num_threads(), random);
   index_logits(call.logits);
   for (const std::int64_t r : {std::int64_t{0}, shape.rows - 1}) {

@@ -10,6 +10,12 @@ AlignedBytes::AlignedBytes(std::size_t bytes)
   std::memset(memory_.get(), 0xFF, bytes);
 }
 
+std::uint64_t seed_of(std::string_view name) {
+  std::uint64_t hash = 0xCBF29CE484222325ULL;
+  for (const char letter : name) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001B3ULL;
+  return hash;
+}
+
 std::uint64_t RandomBits::bits() {
   std::uint64_t z = (state_ += 0x9E3779B97F4A7C15ULL);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;

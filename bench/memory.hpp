@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <string_view>
 
 namespace tamis::bench {
 
@@ -32,6 +33,9 @@ class AlignedBytes {
   std::size_t bytes_;
   std::unique_ptr<std::byte, Delete> memory_;
 };
+
+/// Seed from a case's name, so that its inputs are the same everywhere (FNV-1a).
+std::uint64_t seed_of(std::string_view name);
 
 /// SplitMix64, for inputs that are the same on every platform.
 class RandomBits {

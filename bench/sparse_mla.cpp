@@ -11,7 +11,6 @@
 #include "core/check.hpp"
 #include "core/float_formats.hpp"
 #include "sparse_mla/reference.hpp"
-#include "tests/support/topk_cases.hpp"
 
 namespace tamis::bench {
 namespace {
@@ -135,7 +134,7 @@ class AttendCall {
 };
 
 void run_case(Session& session, const AttendCase& shape, const std::string& label, Row row) {
-  RandomBits random(cases::seed_of(label));
+  RandomBits random(seed_of(label));
   AttendCall call(shape, session.num_threads(), random);
   sparse_mla(call.args);
   for (const std::int64_t r : {std::int64_t{0}, shape.rows - 1}) {

@@ -2,6 +2,7 @@
 // (score, position) pairs, which is what people write.
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "bench/floors.hpp"
@@ -33,7 +34,7 @@ std::vector<TopkBenchCase> cases_of(const std::string& suite) {
   std::vector<TopkBenchCase> list;
   // The goal is set for a row of 1 MiB that lies in L2. Where L2 is 1 MiB, that row only just fits: half of it shows
   // the code, the whole of it the machine, too.
-  for (const cases::TopkDistribution& kind : cases::kTopkDistributions) {
+  for (const test::TopkDistribution& kind : test::kTopkDistributions) {
     if (kind.headline) list.push_back({1, 262144, 512, f32, kind.name, true, std::string(kind.name) == "normal"});
   }
   list.push_back({1, 131072, 512, f32, "normal", true, true});
@@ -41,15 +42,9 @@ std::vector<TopkBenchCase> cases_of(const std::string& suite) {
   for (const DType dtype : {b16, f16}) {
     for (const std::int64_t k : {512, 2048}) list.push_back({1, 262144, k, dtype, "normal", false, false});
   }
-  for (const auto& [rows, width, k] : {std::array<std::int64_t, 3>{1, 8192, 512},
-                                       {1, 8192, 2048},
-                                       {1, 65536, 512},
-                                       {1, 1048576, 512},
-                                       {16, 65536, 512},
-                                       {64, 8192, 2048},
-                                       {64, 32768, 512},
-                                       {256, 8192, 512}}) {
-    list.push_back({rows, width, k, f32, "normal", false, false});
+  for (const test::TopkShape& shape : test::kTopkModelShapes) {
+    if (shape.rows == 1 && shape.width == 262144) continue;  // above
+    list.push_back({shape.rows, shape.width, shape.k, f32, "normal", false, false});
   }
   return list;
 }
@@ -121,31 +116,51 @@ Work sum_work(const TopkArgs& args) {
   }};
 }
 
-// Empty if every row equals the reference, else what differs first.
-std::string difference(const cases::TopkCase& c) {
-  for (std::int64_t row = 0; row < c.args.scores.size(0); ++row) {
-    const std::vector<std::int64_t> want = reference::topk_mapped(c.args, row, reference::topk_row(c.args, row));
-    for (std::int64_t i = 0; i < c.args.k; ++i) {
-      const std::int64_t expected = want[static_cast<std::size_t>(i)];
-      if (c.index(row, i) != expected) {
-        return core::concat("indices[", row, ", ", i, "] is ", c.index(row, i), ", must be ", expected);
+// A call with its memory; args point into it.
+class TopkCall {
+ public:
+  TopkCall(const TopkBenchCase& c, int num_threads)
+      : scores_(static_cast<std::size_t>(c.rows * c.width * dtype_bytes(c.dtype))),
+        indices_(static_cast<std::size_t>(c.rows * c.k * 4)),
+        workspace_(0) {
+    for (std::int64_t row = 0; row < c.rows; ++row) {
+      std::vector<float> values = test::make_topk_row(test::topk_distribution(c.distribution), c.width, row);
+      test::encode_topk_scores(values, c.dtype, scores_.as<std::byte>() + row * c.width * dtype_bytes(c.dtype));
+    }
+    args.scores = ConstTensorView(scores_.data(), c.dtype, {c.rows, c.width});
+    args.k = c.k;
+    args.indices = TensorView(indices_.data(), DType::kInt32, {c.rows, c.k});
+    args.num_threads = num_threads;
+    workspace_ = AlignedBytes(topk_workspace_bytes(args));
+    args.workspace = workspace_.data();
+    args.workspace_bytes = workspace_.size();
+  }
+  TopkCall(const TopkCall&) = delete;
+  TopkCall& operator=(const TopkCall&) = delete;
+
+  // Empty if every row equals the reference, else what differs first.
+  std::string difference() const {
+    for (std::int64_t row = 0; row < args.scores.size(0); ++row) {
+      const std::vector<std::int64_t> want = reference::topk_mapped(args, row, reference::topk_row(args, row));
+      for (std::int64_t i = 0; i < args.k; ++i) {
+        const std::int64_t got = indices_.as<std::int32_t>()[row * args.k + i];
+        const std::int64_t expected = want[static_cast<std::size_t>(i)];
+        if (got != expected) return core::concat("indices[", row, ", ", i, "] is ", got, ", must be ", expected);
       }
     }
+    return {};
   }
-  return {};
-}
+
+  TopkArgs args;
+
+ private:
+  AlignedBytes scores_, indices_, workspace_;
+};
 
 void run_case(Session& session, const TopkBenchCase& bench_case, const std::string& label, Row row) {
-  cases::TopkCase c(bench_case.rows, bench_case.width, bench_case.k, bench_case.dtype);
-  c.fill(cases::distribution(bench_case.distribution));
-  c.args.values = {};
-  c.args.certificate = {};
-  c.args.num_threads = session.num_threads();
-  AlignedBytes workspace(topk_workspace_bytes(c.args));
-  c.args.workspace = workspace.data();
-  c.args.workspace_bytes = workspace.size();
+  TopkCall c(bench_case, session.num_threads());
   topk(c.args);
-  if (const std::string why = difference(c); !why.empty()) return session.wrong(label, why);
+  if (const std::string why = c.difference(); !why.empty()) return session.wrong(label, why);
 
   PairSelection pairs(c.args);
   std::vector<Work> works = {{[&c] { topk(c.args); }}, sum_work(c.args)};
