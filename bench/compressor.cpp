@@ -253,7 +253,7 @@ void run_case(Session& session, const StepCase& shape, const std::string& label,
   if (const std::string why = call.difference(); !why.empty()) return session.wrong(label, why);
   const ReadWork read(call.bytes(), session.num_threads());
   const std::vector<Timing> timings =
-      measure({{[&call] { compress(call.args); }}, read.work()}, session.options().repeats);
+      measure({{[&call] { compress(call.args); }}, read.work()}, session.options().repeats, session.clock());
   row.timing = timings[0];
   row.floor_us = std::max(call.flops() / fma_flops_per_us(session.num_threads()), timings[1].us);
   row.checked = true;
@@ -272,6 +272,7 @@ void bench_compressor(Session& session) {
                  {"head_dim", shape.head_dim},
                  {"requests", shape.requests},
                  {"tokens", shape.requests * shape.tokens}};
+    row.clock = clock_name(session.clock());
     row.distribution = "normal";
     row.algorithm = shape.step;
     const std::string label = case_label(row.op, row.dtype, row.shape, row.algorithm);

@@ -176,7 +176,7 @@ void run_case(Session& session, const ScoreCase& shape, const std::string& label
   const ReadWork read(bytes, session.num_threads());
   const Work work =
       shape.k == 0 ? Work{[&call] { index_logits(call.logits); }} : Work{[&call] { index_topk(call.select); }};
-  const std::vector<Timing> timings = measure({work, read.work()}, session.options().repeats);
+  const std::vector<Timing> timings = measure({work, read.work()}, session.options().repeats, session.clock());
   row.timing = timings[0];
   row.floor_us = std::max(flops / fma_flops_per_us(session.num_threads()), timings[1].us);
   row.checked = true;
@@ -193,6 +193,7 @@ void bench_indexer(Session& session) {
     row.dtype = format_name(shape.format);
     row.shape = {{"rows", shape.rows}, {"columns", shape.columns}, {"heads", shape.heads}};
     if (shape.k > 0) row.shape.emplace_back("k", shape.k);
+    row.clock = clock_name(session.clock());
     row.distribution = "normal";
     row.algorithm = shape.paged ? "paged" : "gathered";
     const std::string label = case_label(row.op, row.dtype, row.shape, row.distribution);

@@ -22,7 +22,7 @@ std::string number(double value) {
 
 std::string number(const std::optional<double>& value) { return value ? number(*value) : std::string("-"); }
 
-constexpr const char* kLine = "{:56} {:>18} {:>10} {:>7} {:>9} {:>9} {:>9} {:>8}";
+constexpr const char* kLine = "{:69} {:>17} {:>10} {:>7} {:>9} {:>9} {:>9} {:>8}";
 
 nlohmann::json optional_json(const std::optional<double>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
@@ -50,6 +50,7 @@ nlohmann::ordered_json row_json(const Row& row, int num_threads) {
   for (const auto& [name, value] : row.shape) json[name] = value;
   json["distribution"] = row.distribution;
   json["algorithm"] = row.algorithm;
+  json["clock"] = row.clock;
   json["us"] = row.timing.us;
   json["spread"] = row.timing.spread;
   json["floor_us"] = optional_json(row.floor_us);

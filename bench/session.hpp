@@ -23,6 +23,7 @@ struct Row {
   Timing timing;
   std::optional<double> floor_us;  ///< least time that the machine allows; how it is measured is in the footer
   std::optional<double> goal_us;   ///< what docs and issue ask for, where they do
+  std::string clock = "wall";      ///< "thread" where only time on a core counts
   bool checked = false;            ///< the result was compared with the reference before timing
   nlohmann::ordered_json more = nlohmann::ordered_json::object();  ///< further fields of an operation
 };
@@ -44,6 +45,7 @@ class Session {
   const Options& options() const { return options_; }
   /// Threads as a number: 0 of the options becomes what the arena has.
   int num_threads() const { return num_threads_; }
+  TimingClock clock() const { return clock_for(num_threads_); }
   /// True if the case is asked for; says on stderr that it is being worked on.
   bool begin(const std::string& label);
   /// Prints a row. The floor's share of the time is what is reached.

@@ -165,7 +165,7 @@ void run_case(Session& session, const TopkBenchCase& bench_case, const std::stri
   PairSelection pairs(c.args);
   std::vector<Work> works = {{[&c] { topk(c.args); }}, sum_work(c.args)};
   if (bench_case.nth_element) works.push_back(pairs.work());
-  const std::vector<Timing> timings = measure(works, session.options().repeats);
+  const std::vector<Timing> timings = measure(works, session.options().repeats, session.clock());
 
   row.algorithm = topk_algorithm_name(topk_choose(c.args).algorithm);
   row.timing = timings[0];
@@ -196,6 +196,7 @@ void bench_topk(Session& session) {
     row.op = "topk";
     row.dtype = dtype_name(bench_case.dtype);
     row.shape = {{"rows", bench_case.rows}, {"width", bench_case.width}, {"k", bench_case.k}};
+    row.clock = clock_name(session.clock());
     row.distribution = bench_case.distribution;
     const std::string label = case_label(row.op, row.dtype, row.shape, row.distribution);
     if (session.begin(label)) run_case(session, bench_case, label, row);

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bench/floors.hpp"
@@ -43,11 +45,19 @@ TEST(BenchTiming, PreparedWorkRunsOnceAfterEachPreparation) {
                                                 },
                                                 [&] { ++prepared; }},
                                                {[] {}}},
-                                              15);
+                                              15, TimingClock::kWall);
   EXPECT_EQ(ran, 15);
   ASSERT_EQ(timings.size(), 2U);
   EXPECT_EQ(timings[0].repeats, 15);
   EXPECT_LT(timings[1].us, 1.0);  // an empty call takes nanoseconds: the time is that of one call, not of a sample
+}
+
+TEST(BenchTiming, ThreadClockDoesNotCountSleep) {
+  const Work sleep = {[] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }, [] {}};
+  EXPECT_LT(measure({sleep}, 3, TimingClock::kThread)[0].us, 10'000.0);
+  EXPECT_GE(measure({sleep}, 3, TimingClock::kWall)[0].us, 20'000.0);
+  EXPECT_STREQ(clock_name(clock_for(1)), "thread");
+  EXPECT_STREQ(clock_name(clock_for(2)), "wall");
 }
 
 TEST(BenchFloors, SumsAreSums) {
@@ -101,7 +111,7 @@ TEST(BenchSession, RowAsJson) {
   Row row = example_row();
   nlohmann::json json = row_json(row, 3);
   for (const char* name : {"op", "device", "cpu", "simd", "dtype", "rows", "width", "k", "distribution", "algorithm",
-                           "us", "spread", "floor_us", "goal_us", "checked", "threads", "repeats", "commit"}) {
+                           "clock", "us", "spread", "floor_us", "goal_us", "checked", "threads", "repeats", "commit"}) {
     EXPECT_TRUE(json.contains(name)) << name;
   }
   EXPECT_EQ(json["device"], "cpu");
