@@ -201,7 +201,7 @@ TEST_P(BenchCommand, TableSaysWhatTheFloorIs) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, BenchCommand, testing::Values("topk", "compressor", "indexer", "sparse_mla"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& op) { return std::string(op.param); });
 
 TEST(BenchCommandLine, TopkTimesNthElementToo) {
   const test::CliOutput got = run_tamis("bench topk --suite smoke --filter 'width 4096' --threads 2 --json");
