@@ -32,12 +32,12 @@ std::vector<TopkBenchCase> cases_of(const std::string& suite) {
             {1, 100, 512, f32, "normal", false, false}};
   }
   std::vector<TopkBenchCase> list;
-  // The goal is set for a row of 1 MiB that lies in L2. Where L2 is 1 MiB, that row only just fits: half of it shows
-  // the code, the whole of it the machine, too.
+  // The goal is set for a row of 1 MiB that lies in L2. Where L2 is 1 MiB, that row only just fits: the row of half the
+  // width shows whether the sum is then slower for it.
   for (const test::TopkDistribution& kind : test::kTopkDistributions) {
     if (kind.headline) list.push_back({1, 262144, 512, f32, kind.name, true, std::string(kind.name) == "normal"});
   }
-  list.push_back({1, 131072, 512, f32, "normal", true, true});
+  list.push_back({1, 131072, 512, f32, "normal", false, true});
   list.push_back({1, 262144, 2048, f32, "normal", false, true});
   for (const DType dtype : {b16, f16}) {
     for (const std::int64_t k : {512, 2048}) list.push_back({1, 262144, k, dtype, "normal", false, false});

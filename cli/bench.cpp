@@ -61,7 +61,7 @@ void add_engine(CLI::App* bench) {
       "The prompt is made up (a fixed pseudo-random sequence), so any length can be measured and other programs can "
       "run "
       "the same.\n\n"
-      "Example: tamis bench engine --model models/tiny-v4 --context 65536 --new-tokens 16 --repeats 1 --kv-cache fp8");
+      "Example: tamis bench engine --model models/tiny-v4 --context 65520 --new-tokens 16 --repeats 1 --kv-cache fp8");
   add_model(command, options->model);
   command->add_option("--context", options->engine.context, "Tokens of the prompt")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
