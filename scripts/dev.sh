@@ -262,7 +262,7 @@ command_sanitize() {
   ctest_arguments=(-R '(^|/)Thread' "${ctest_arguments[@]}")
   configure_preset tsan
   # oneDNN's threads come from libgomp, which the sanitizer cannot see into: one thread leaves nothing to misread.
-  OMP_NUM_THREADS=1 TSAN_OPTIONS=suppressions=$root/tests/tsan.supp build_and_test tsan
+  OMP_NUM_THREADS=1 build_and_test tsan
 }
 
 command_package() {
@@ -283,19 +283,19 @@ command_fuzz() {
   [[ -f tests/fuzz/CMakeLists.txt ]] || die "there are no fuzz targets in tests/fuzz"
   command_setup
   need "${fuzz_packages[@]}"
-  configure_preset fuzz -DTAMIS_BUILD_ENGINE="${TAMIS_FUZZ_ENGINE:-ON}"
-  build_folder fuzz
+  configure_preset fuzz
+  build_folder fuzz tests/fuzz/all
   local programs=(build/fuzz/tests/fuzz/*_fuzz)
   [[ -x ${programs[0]} ]] || die "built no program build/fuzz/tests/fuzz/*_fuzz"
   for program in "${programs[@]}"; do
-    name=$(basename "$program")
+    name=$(basename "$program" _fuzz)
     local corpora=("build/fuzz/corpus/$name")  # the first one collects what is found
     mkdir -p "${corpora[0]}" build/fuzz/findings
     if [[ -d tests/fuzz/corpus/$name ]]; then corpora+=("tests/fuzz/corpus/$name"); fi
     say "$name for $seconds s"
     "$program" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -print_final_stats=1 -verbosity=0 \
-      -artifact_prefix=build/fuzz/findings/"$name"- "${corpora[@]}" ||
-      die "$name found something: run $program build/fuzz/findings/$name-... again to see it"
+      -artifact_prefix="build/fuzz/findings/$name-" "${corpora[@]}" ||
+      die "$name found something. To see it again: $program build/fuzz/findings/$name-..."
   done
 }
 

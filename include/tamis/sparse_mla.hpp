@@ -33,14 +33,16 @@ struct SparseMlaArgs {
   Stream stream;
 };
 
-/// Bytes of workspace that sparse_mla(args) needs.
+/// Bytes of workspace that sparse_mla(args) needs; depends on shapes, head_dim and workers, not on lists or their
+/// width. With num_threads = 0 ask from the TBB arena that will make the call: its workers count.
+/// @throws Error as sparse_mla() does for everything but the workspace.
 std::size_t sparse_mla_workspace_bytes(const SparseMlaArgs& args);
 
 /// out = sum_k softmax(l)_k * V_k with l_k = softmax_scale * (q . key_k) over the union of both sources and the sink in
 /// the denominator (S-2.5, S-6.1). A slot listed twice counts twice. Invalid lanes contribute nothing and are not read,
 /// so bytes of unused slots (NaN included) cannot reach the result. A row without a valid key gives 0 and lse -inf,
 /// with or without a sink; sink = -inf changes nothing, +inf gives 0. A row's result does not depend on the batch, the
-/// threads, or on where in its list the -1 lanes stand.
+/// threads, or on where in its list the -1 lanes stand. A NaN in a key that a row uses makes that row's outputs NaN.
 /// @throws Error kInvalidArgument on shape, dtype, layout or workspace mismatch. Definition:
 /// src/sparse_mla/reference.hpp.
 void sparse_mla(const SparseMlaArgs& args);

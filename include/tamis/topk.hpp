@@ -33,7 +33,8 @@ enum class TopkAlgorithm : std::uint8_t {
 
 /// Evidence for one row, 16 bytes: enough to check a selection without sorting the row.
 struct TopkCertificate {
-  float threshold;             ///< Score of the last winner, as fp32 (exact for bf16 and fp16). NaN if there is none.
+  float threshold;             ///< Score of the last winner, as fp32 (exact for bf16 and fp16); a zero is +0. NaN if
+                               ///< there is none.
   std::int32_t num_above;      ///< Positions of the window that rank strictly above the threshold; all are winners.
   std::int32_t num_equal;      ///< Positions of the window whose score equals the threshold (NaN equals NaN here).
   std::int32_t num_equal_won;  ///< How many of those won: the lowest positions. num_above + num_equal_won = min(k, n).
@@ -42,13 +43,15 @@ static_assert(sizeof(TopkCertificate) == 16);
 
 /// Arguments of topk(). Optional views are left default-constructed.
 struct TopkArgs {
-  ConstTensorView scores;  ///< [rows, width] fp32, bf16 or fp16; last dimension contiguous, any row stride >= width.
+  ConstTensorView scores;  ///< [rows, width] fp32, bf16 or fp16; last dimension contiguous, any row stride >= width,
+                           ///< any address. width < 2^31.
   ConstTensorView row_starts;  ///< [rows] int32, optional (0). Clamped to [0, width].
   ConstTensorView row_ends;    ///< [rows] int32, optional (width). Clamped to [start, width].
   std::int64_t k = 0;          ///< Winners a row, >= 0; must equal indices.size(1).
 
-  TensorView indices;      ///< [rows, k] int32 or int64, out. Every element is written; a short row ends in -1.
-  TensorView values;       ///< [rows, k] of the dtype of scores, optional out. Past the winners: quiet NaN.
+  TensorView indices;  ///< [rows, k] int32 or int64, out. Every element is written; a short row ends in -1. A mapped
+                       ///< number that does not fit is written as -1.
+  TensorView values;   ///< [rows, k] of the dtype of scores, optional out. Past the winners: quiet NaN.
   TensorView certificate;  ///< [rows, 4] int32, optional out: one TopkCertificate a row.
 
   TopkOrder order = TopkOrder::kPosition;
@@ -61,7 +64,8 @@ struct TopkArgs {
 
   TopkAlgorithm algorithm = TopkAlgorithm::kAuto;
   int num_threads = 0;  ///< CPU: 0 lets the TBB arena decide, 1 stays on the calling thread. Never changes the result.
-  void* workspace = nullptr;  ///< At least topk_workspace_bytes(args), 64-byte aligned; contents may be anything.
+  void* workspace = nullptr;  ///< At least topk_workspace_bytes(args), 64-byte aligned; contents may be anything. One
+                              ///< for each call that may run at the same time.
   std::size_t workspace_bytes = 0;
   Stream stream;
 };

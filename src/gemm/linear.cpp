@@ -24,6 +24,9 @@ constexpr std::int64_t kPanelFeatures = 1024;
 // 50 GFLOP/s on short products).
 constexpr std::int64_t kMinWorkPerThread = 256 * 1024;
 
+// At least a cache line is what oneDNN's kernels expect; a page is what it gives itself.
+constexpr std::size_t kScratchAlignment = 4096;
+
 dnnl::engine& cpu_engine() {
   static dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   return engine;
@@ -51,6 +54,7 @@ struct Linear::Packed {
     std::array<dnnl::matmul, kRowCounts.size()> by_row_count;
     std::array<dnnl::memory::desc, kRowCounts.size()> x_desc;
     std::array<dnnl::memory::desc, kRowCounts.size()> y_desc;
+    std::array<dnnl::memory::desc, kRowCounts.size()> scratch_desc;
   };
   std::vector<Panel> panels;
   bool any_row_count = true;  // false: only single rows are known to give the same bits
@@ -77,7 +81,10 @@ Linear::Linear(std::span<const float> weight, std::int64_t out_features, std::in
       const std::int64_t rows = kRowCounts[i];
       panel.x_desc[i] = memory::desc({rows, in_features}, f32, memory::dims{x_stride_, 1});
       panel.y_desc[i] = memory::desc({rows, panel.features}, f32, memory::dims{y_stride_, 1});
-      return dnnl::matmul::primitive_desc(dnnl::matmul::desc(panel.x_desc[i], weight_desc, panel.y_desc[i]),
+      // Scratch memory is ours: what oneDNN manages itself is shared by all threads that execute the primitive.
+      dnnl::primitive_attr attributes;
+      attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+      return dnnl::matmul::primitive_desc(dnnl::matmul::desc(panel.x_desc[i], weight_desc, panel.y_desc[i]), attributes,
                                           cpu_engine());
     };
     // The largest row count chooses the packed form; the others have to take it as it is.
@@ -91,6 +98,7 @@ Linear::Linear(std::span<const float> weight, std::int64_t out_features, std::in
     for (std::size_t i = 0; i < kRowCounts.size(); ++i) {
       const auto primitive_desc = describe(i, packed_desc);
       packed_->any_row_count &= std::string_view(primitive_desc.impl_info_str()).starts_with("brg");
+      panel.scratch_desc[i] = primitive_desc.scratchpad_desc();
       panel.by_row_count[i] = dnnl::matmul(primitive_desc);
     }
   }
@@ -123,6 +131,7 @@ void Linear::operator()(const float* x, std::int64_t rows, float* y, int num_thr
       static_cast<std::int64_t>(runs.size()) * num_panels, 1, workers, [&](std::int64_t begin, std::int64_t end, int) {
         const OneOpenMpThread one_thread;
         thread_local dnnl::stream stream(cpu_engine());
+        thread_local std::vector<std::byte> scratch;
         for (std::int64_t item = begin; item < end; ++item) {
           // Panel-major: a panel stays in cache while the runs of rows pass.
           const auto num_runs = static_cast<std::int64_t>(runs.size());
@@ -131,8 +140,16 @@ void Linear::operator()(const float* x, std::int64_t rows, float* y, int num_thr
           const std::size_t i = run.count_index;
           dnnl::memory x_memory(panel.x_desc[i], cpu_engine(), const_cast<float*>(x + run.row * x_stride_));
           dnnl::memory y_memory(panel.y_desc[i], cpu_engine(), y + run.row * y_stride_ + panel.first);
-          panel.by_row_count[i].execute(
-              stream, {{DNNL_ARG_SRC, x_memory}, {DNNL_ARG_WEIGHTS, panel.weight}, {DNNL_ARG_DST, y_memory}});
+          const std::size_t scratch_bytes = panel.scratch_desc[i].get_size() + kScratchAlignment;
+          if (scratch.size() < scratch_bytes) scratch.resize(scratch_bytes);
+          const auto address = reinterpret_cast<std::uintptr_t>(scratch.data());
+          dnnl::memory scratch_memory(
+              panel.scratch_desc[i], cpu_engine(),
+              scratch.data() + (kScratchAlignment - address % kScratchAlignment) % kScratchAlignment);
+          panel.by_row_count[i].execute(stream, {{DNNL_ARG_SRC, x_memory},
+                                                 {DNNL_ARG_WEIGHTS, panel.weight},
+                                                 {DNNL_ARG_DST, y_memory},
+                                                 {DNNL_ARG_SCRATCHPAD, scratch_memory}});
           stream.wait();
         }
       });

@@ -315,10 +315,9 @@ Checkpoint::Source Checkpoint::source(std::string_view name, std::span<const std
   const auto shape = shape_of(e, s.storage);
   TAMIS_CHECK(std::equal(shape.begin(), shape.end(), expected_shape.begin(), expected_shape.end()), Status::kDataError,
               where(name, e), ": expected shape ", shape_text(expected_shape), ", got ", shape_text(shape));
-  s.numel = 1;
-  for (std::int64_t extent : shape) s.numel *= extent;
+  s.numel = element_count(shape);
   s.data = e.tensor->bytes.data();
-  if (e.slice >= 0) {
+  if (e.slice >= 0 && s.numel > 0) {  // Sizes of an empty tensor are not bounded by the file's.
     const std::int64_t width = e.tensor->shape[2] * file_dtype_bytes(e.tensor->dtype);
     s.data += (e.slice * e.tensor->shape[1] + e.row_begin) * width;
   }
@@ -336,12 +335,11 @@ void Checkpoint::read_fp32_into(std::string_view name, std::span<const std::int6
   const Source s = source(name, expected_shape);
   TAMIS_CHECK(static_cast<std::int64_t>(out.size()) == s.numel, Status::kInvalidArgument,
               "read_fp32_into: ", quote(name), ": out has ", out.size(), " elements, must have ", s.numel);
+  if (s.numel == 0) return;  // Nor are its rows, which the loops below would count.
   check_scales(name, s);
   const StoredTensor& tensor = *s.entry->tensor;
   switch (s.storage) {
-    case Storage::kFloat32:
-      if (s.numel > 0) std::memcpy(out.data(), s.data, out.size_bytes());
-      break;
+    case Storage::kFloat32: std::memcpy(out.data(), s.data, out.size_bytes()); break;
     case Storage::kFloat16:
       for (std::int64_t i = 0; i < s.numel; ++i) {
         out[static_cast<std::size_t>(i)] = core::fp16_to_float(load<std::uint16_t>(s.data, i));

@@ -49,7 +49,8 @@ float largest_magnitude(std::span<const float> values, std::int64_t columns, con
 }
 
 void check_matrix(const char* operation, std::span<const float> values, std::int64_t rows, std::int64_t columns) {
-  TAMIS_CHECK(rows >= 0 && columns >= 0 && static_cast<std::int64_t>(values.size()) == rows * columns,
+  const std::int64_t shape[] = {rows, columns};
+  TAMIS_CHECK(rows >= 0 && columns >= 0 && static_cast<std::int64_t>(values.size()) == element_count(shape),
               Status::kInvalidArgument, operation, ": values has ", values.size(), " elements, must have ", rows, " * ",
               columns);
 }
@@ -77,6 +78,7 @@ struct Piece {
 QuantizedMatrix quantize_fp8_blocks(std::span<const float> values, std::int64_t rows, std::int64_t columns) {
   check_matrix("quantize_fp8_blocks", values, rows, columns);
   QuantizedMatrix q;
+  if (values.empty()) return q;
   q.values.resize(values.size());
   for (std::int64_t r0 = 0; r0 < rows; r0 += kFp8Block) {
     for (std::int64_t c0 = 0; c0 < columns; c0 += kFp8Block) {
@@ -99,6 +101,7 @@ QuantizedMatrix quantize_fp4_groups(std::span<const float> values, std::int64_t 
   TAMIS_CHECK(columns % 2 == 0, Status::kInvalidArgument, "quantize_fp4_groups: columns is ", columns,
               ", must be even");
   QuantizedMatrix q;
+  if (values.empty()) return q;
   q.values.resize(values.size() / 2);
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t c0 = 0; c0 < columns; c0 += kFp4Group) {

@@ -74,22 +74,22 @@ Extent parse_entry(const std::string& where, const Json& entry, std::uint64_t da
   const Json& shape = entry["shape"];
   TAMIS_CHECK(shape.is_array() && shape.size() <= kMaxRank, Status::kDataError, where,
               ": shape: expected an array of at most ", kMaxRank, " sizes, got ", json_text(shape));
-  // A product of 64-bit sizes wraps silently, so it is bounded at each step. A zero anywhere makes the tensor empty.
-  std::uint64_t bytes = static_cast<std::uint64_t>(row->bytes);
-  bool empty = false;
+  bool empty = false;  // A zero anywhere, whatever the other sizes.
   for (const Json& extent : shape) {
     TAMIS_CHECK(extent.is_number_unsigned() && extent.get<std::uint64_t>() <= (std::uint64_t{1} << 48),
                 Status::kDataError, where, ": shape: expected sizes in [0, 2^48], got ", json_text(extent));
-    const auto size = extent.get<std::uint64_t>();
-    tensor.shape.push_back(static_cast<std::int64_t>(size));
-    if (size == 0) empty = true;
-    if (!empty) {
-      TAMIS_CHECK(bytes <= data_bytes / size, Status::kDataError, where, ": shape: needs more bytes than the file's ",
-                  data_bytes, " data bytes");
-      bytes *= size;
-    }
+    tensor.shape.push_back(extent.get<std::int64_t>());
+    empty = empty || tensor.shape.back() == 0;
   }
-  if (empty) bytes = 0;
+  // A product of 64-bit sizes wraps silently, so it is bounded at each step.
+  std::uint64_t bytes = empty ? 0 : static_cast<std::uint64_t>(row->bytes);
+  for (std::int64_t extent : tensor.shape) {
+    if (empty) break;
+    const auto size = static_cast<std::uint64_t>(extent);
+    TAMIS_CHECK(bytes <= data_bytes / size, Status::kDataError, where, ": shape: needs more bytes than the file's ",
+                data_bytes, " data bytes");
+    bytes *= size;
+  }
 
   const Json& offsets = entry["data_offsets"];
   TAMIS_CHECK(
@@ -109,7 +109,8 @@ Extent parse_entry(const std::string& where, const Json& entry, std::uint64_t da
 std::int64_t file_dtype_bytes(FileDType dtype) { return dtype_row(dtype).bytes; }
 const char* file_dtype_name(FileDType dtype) { return dtype_row(dtype).name; }
 
-std::int64_t StoredTensor::numel() const {
+std::int64_t element_count(std::span<const std::int64_t> shape) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   std::int64_t n = 1;
   for (std::int64_t extent : shape) n *= extent;
   return n;
@@ -327,12 +328,6 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
   const std::uint64_t length = text.size();
   file_.write(std::as_bytes(std::span(&length, 1)));
   file_.write(std::as_bytes(std::span(text)));
-}
-
-std::int64_t TensorSpec::bytes() const {
-  std::int64_t n = file_dtype_bytes(dtype);
-  for (std::int64_t extent : shape) n *= extent;
-  return n;
 }
 
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes) {

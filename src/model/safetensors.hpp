@@ -20,13 +20,16 @@ std::int64_t file_dtype_bytes(FileDType dtype);
 /// The name in the file: F32, F16, BF16, F8_E4M3, F8_E8M0, U8, I8, I32, I64.
 const char* file_dtype_name(FileDType dtype);
 
+/// Product of the sizes; 0 if any is 0, however large the others are.
+std::int64_t element_count(std::span<const std::int64_t> shape);
+
 /// One tensor in a mapped file. `bytes` lives as long as the reader and may be unaligned.
 struct StoredTensor {
   FileDType dtype = FileDType::kF32;
   std::vector<std::int64_t> shape;
   std::span<const std::byte> bytes;
 
-  std::int64_t numel() const;
+  std::int64_t numel() const { return element_count(shape); }
 };
 
 /// As errors print it: [2, 3].
@@ -101,7 +104,7 @@ struct TensorSpec {
   FileDType dtype = FileDType::kF32;
   std::vector<std::int64_t> shape;
 
-  std::int64_t bytes() const;
+  std::int64_t bytes() const { return element_count(shape) * file_dtype_bytes(dtype); }
 };
 
 /// Writes one safetensors file tensor by tensor, so that only one of them need be in memory.

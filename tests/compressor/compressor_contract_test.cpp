@@ -349,7 +349,7 @@ TEST(CompressorTargets, EveryInstructionSetGivesTheSameBytes) {
   }
 }
 
-// Threads share pieces of tokens, or channels where one C128 entry meets several workers.
+// Threads share pieces of tokens.
 TEST(ThreadCompressor, NumberOfThreadsDoesNotShow) {
   for (const CompressorShape& shape : kCompressorShapes) {
     const std::int64_t tokens = std::max<std::int64_t>(3 * shape.ratio, 40);
@@ -366,6 +366,27 @@ TEST(ThreadCompressor, NumberOfThreadsDoesNotShow) {
       EXPECT_EQ(rig.cache_bytes(), entries) << shape << " " << threads;
       EXPECT_EQ(rig.all_state_bytes(), state) << shape << " " << threads;
     }
+  }
+}
+
+// In a ring, tokens past a boundary are saved over the rows that the boundary token pools: 126 old rows of each request
+// here, by an entry that takes long, in the piece of tokens before. A thread that is ahead must not replace them.
+TEST(ThreadCompressor, RingRowsAreNotReplacedBeforeTheyArePooled) {
+  constexpr std::int64_t kRequests = 24;
+  const CompressorShape shape = compressor_shape("c128_ring");
+  CompressorRig whole(shape, 1, 256);
+  whole.run({{0, 0, 256, 0}});
+  std::vector<CompressorChunk> before;
+  std::vector<CompressorChunk> step;
+  for (std::int64_t r = 0; r < kRequests; ++r) {
+    before.push_back({r, 0, 126, 0});
+    step.push_back({r, 126, 130, 0});
+  }
+  for (int repeat = 0; repeat < 4; ++repeat) {
+    CompressorRig rig(shape, kRequests, 256);
+    rig.run(before, 2);
+    rig.run(step, 2);
+    for (std::int64_t r = 0; r < kRequests; ++r) ASSERT_EQ(rig.entries(r, 2), whole.entries(0, 2)) << r;
   }
 }
 

@@ -218,6 +218,22 @@ TEST(CompressorPlan, SomeAndUnknownGiveTheSame) {
   EXPECT_EQ(results[0], results[1]);
 }
 
+// A step that saves more than 8 MiB writes rows past the caches where they are aligned (one block in 16 here).
+TEST(CompressorState, LargeStepSavesTheSameRows) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    CompressorShape shape = compressor_shape("c4_fp8");
+    shape.state = dtype;
+    const std::int64_t tokens = (std::int64_t{8} << 20) / (2 * shape.width() * dtype_bytes(dtype));
+    CompressorRig large(shape, 1, tokens);
+    large.run({{0, 0, tokens, 0}});
+    CompressorRig small(shape, 1, tokens);
+    small.run({{0, 0, tokens - 3, 0}});
+    small.run({{0, tokens - 3, 3, 0}});
+    EXPECT_EQ(large.all_state_bytes(), small.all_state_bytes());
+    EXPECT_EQ(large.cache_bytes(), small.cache_bytes());
+  }
+}
+
 // A ring keeps the last block_size tokens of a chunk that is longer, and pools the rest before they are lost.
 TEST(CompressorRing, ChunkLongerThanTheRing) {
   for (const char* name : {"c128_ring", "c4_ring"}) {

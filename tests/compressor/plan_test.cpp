@@ -168,33 +168,32 @@ TEST(CompressStateBegin, IsTheFirstRowThatALaterEntryPools) {
 
 TEST(CompressorRules, EveryRowIsReachable) {
   using namespace compressor;
-  std::vector<bool> reached(compressor_rules().size());
-  for (const std::int64_t window : {8, 32, 33, 128}) {
-    for (const std::int64_t entries : {1, 3, 4, 5}) {
-      for (const std::int64_t workers : {1, 4}) {
-        const auto& rule = choose_compressor_rule(window, entries, workers);
-        reached[static_cast<std::size_t>(&rule - compressor_rules().data())] = true;
-      }
-    }
-  }
-  for (std::size_t i = 0; i < reached.size(); ++i) EXPECT_TRUE(reached[i]) << compressor_rules()[i].why;
-  EXPECT_EQ(choose_compressor_rule(128, 1, 4).split, PoolSplit::kChannels);
-  EXPECT_EQ(choose_compressor_rule(128, 4, 4).split, PoolSplit::kEntries);
-  EXPECT_EQ(choose_compressor_rule(8, 1, 4).split, PoolSplit::kEntries);
-  EXPECT_EQ(choose_compressor_rule(128, 1, 1).split, PoolSplit::kEntries);
+  const auto rules = compressor_rules();
+  ASSERT_EQ(rules.size(), 3U);
+  constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+  EXPECT_EQ(&choose_compressor_rule(true, 0), &rules[0]);
+  EXPECT_EQ(&choose_compressor_rule(true, 100 * kMiB), &rules[0]);
+  EXPECT_EQ(&choose_compressor_rule(false, 0), &rules[1]);
+  EXPECT_EQ(&choose_compressor_rule(false, 8 * kMiB - 1), &rules[1]);
+  EXPECT_EQ(&choose_compressor_rule(false, 8 * kMiB), &rules[2]);
 }
 
 TEST(CompressorRules, ExplainSaysPlanAndRule) {
-  EXPECT_EQ(compressor::explain_compressor(List{127, 250}, List{1, 300}, 128, false, 2),
-            "compressor ratio 128, 2 requests, 2 workers\n"
-            "  request 0: start 127, 1 tokens, completes 1, reads state rows [0, 127)\n"
-            "  request 1: start 250, 300 tokens, completes 3, reads state rows [128, 250)\n"
-            "  plan: some - state is saved, entries are pooled and stored\n"
-            "  split by entries: every worker has an entry of its own\n");
-  EXPECT_EQ(compressor::explain_compressor(List{4}, List{3}, 4, true, 1),
-            "compressor ratio 4 (overlapping), 1 requests, 1 workers\n"
-            "  request 0: start 4, 3 tokens, completes 0, reads state rows [0, 4)\n"
-            "  plan: none - pooling is skipped, state is saved\n");
+  EXPECT_EQ(
+      compressor::explain_compressor(List{127, 250}, List{1, 300}, 128, false, true, 4096),
+      "compressor ratio 128, ring state, 2 requests\n"
+      "  request 0: start 127, 1 tokens, completes 1, may read state rows [0, 127)\n"
+      "  request 1: start 250, 300 tokens, completes 3, may read state rows [128, 250)\n"
+      "  plan some: state is saved, entries are pooled and stored\n"
+      "  order pool_then_save, state cached: a row saved to a ring may replace one that another thread still pools\n");
+  EXPECT_EQ(compressor::explain_compressor(List{4}, List{3}, 4, true, false, 8192),
+            "compressor ratio 4 (overlapping), paged state, 1 requests\n"
+            "  request 0: start 4, 3 tokens, completes 0, may read state rows [0, 4)\n"
+            "  plan none: state is saved, pooling is skipped\n"
+            "  order together, state cached: inputs are pooled and saved while they are in L2\n");
+  for (const CompressPlan plan : {CompressPlan::kNone, CompressPlan::kSome, CompressPlan::kUnknown}) {
+    EXPECT_STRNE(compressor::compress_plan_name(plan), "?");
+  }
 }
 
 }  // namespace

@@ -74,15 +74,21 @@ INSTANTIATE_TEST_SUITE_P(Shapes, LinearShapes,
                            return std::to_string(shape.param.out) + "x" + std::to_string(shape.param.in);
                          });
 
+// Primitives are shared by the threads that execute them: a scratch memory shared with them shows in repeats only.
 TEST(ThreadLinear, ThreadsDoNotChangeBits) {
-  const std::int64_t out = 2048, in = 512, rows = 33;
-  const Linear linear(normal(static_cast<std::size_t>(out * in), 5), out, in);
-  const auto x = normal(static_cast<std::size_t>(rows * in), 6);
-  std::vector<float> one(static_cast<std::size_t>(rows * out)), many(one.size());
-  linear(x.data(), rows, one.data(), 1);
-  for (int threads : {0, 2, 3}) {
-    linear(x.data(), rows, many.data(), threads);
-    EXPECT_EQ(one, many) << threads << " threads";
+  for (const auto& [out, in] : {Shape{2048, 512}, Shape{96, 256}, Shape{256, 96}, Shape{24, 1024}}) {
+    const std::int64_t rows = 681;
+    const Linear linear(normal(static_cast<std::size_t>(out * in), 5), out, in);
+    const auto x = normal(static_cast<std::size_t>(rows * in), 6);
+    std::vector<float> one(static_cast<std::size_t>(rows * out));
+    linear(x.data(), rows, one.data(), 1);
+    for (int threads : {0, 2, 3}) {
+      for (int repeat = 0; repeat < 20; ++repeat) {
+        std::vector<float> many(one.size(), NAN);
+        linear(x.data(), rows, many.data(), threads);
+        ASSERT_EQ(one, many) << out << " x " << in << ", " << threads << " threads, repeat " << repeat;
+      }
+    }
   }
 }
 

@@ -208,7 +208,7 @@ inline const TopkDistribution& topk_distribution(std::string_view name) {
 }
 
 /// The bytes of fp32 scores in another format, rounded to nearest.
-inline void encode_topk_scores(TopkScores from, DType dtype, void* to) {
+inline void encode_topk_scores(std::span<const float> from, DType dtype, void* to) {
   if (dtype == DType::kFloat32) {
     std::memcpy(to, from.data(), from.size_bytes());
     return;

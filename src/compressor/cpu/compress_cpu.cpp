@@ -1,10 +1,12 @@
 // One step of the compressor on the CPU.
-// Order:   pooling reads rows of earlier steps from the state, and saving may overwrite exactly those in a ring, so a
-//          ring is pooled whole before anything is saved. In a paged state the rows read belong to positions below the
-//          request's first of this step and the rows written to positions from there on, so they never meet: each piece
-//          of tokens is pooled and saved at once, while its inputs are in the cache.
-// Threads: share pieces of tokens, or the channels of few large entries (rules.hpp). Neither shows in a result: an
-//          entry is a function of its rows, channel by channel, and is finished by one thread.
+// Order:   pooling reads rows of earlier steps from the state. In a ring, saving token i replaces the row of position
+//          i - block_size. Entries up to i do not need it once they are pooled, but the thread that pools one may be
+//          behind: a ring is pooled whole before anything is saved. In a paged state the rows read belong to positions
+//          below the request's first of this step and the rows written to positions from there on, so they never meet,
+//          whichever thread is where: each piece of tokens is pooled and saved at once, while its inputs are in L2.
+// Threads: share pieces of tokens. That does not show in a result: an entry is a function of its rows alone. Sharing
+//          the channels of one C128 entry (27 us) between two threads did not pay: waking the second takes as long as
+//          it saves.
 
 #include "compressor/cpu/compress_cpu.hpp"
 
@@ -30,12 +32,12 @@ class Step {
       : p_(params),
         workers_(workers),
         workspace_(workspace),
-        scratch_bytes_(worker_scratch_bytes(params.window(), params.head_dim)) {}
+        scratch_bytes_(worker_scratch_bytes(params.window(), params.head_dim)),
+        rule_(choose_compressor_rule(params.state_ring != nullptr,
+                                     params.tokens * 2 * params.width() * dtype_bytes(params.state_dtype))) {}
 
   void run(bool pool) const {
-    const bool ring = p_.state_ring != nullptr;
-    if (pool && workers_ > 1) pool = !share_channels();  // pooled there, or left to the pieces below
-    if (pool && ring) {
+    if (pool && rule_.order == StepOrder::kPoolThenSave) {
       for_pieces([&](std::int64_t token, int worker) { pool_and_store(token, worker); });
       pool = false;
     }
@@ -49,6 +51,7 @@ class Step {
   PoolRow* rows_of(int worker) const {
     return reinterpret_cast<PoolRow*>(workspace_ + static_cast<std::size_t>(worker) * scratch_bytes_);
   }
+  // d numbers of an entry, then 2 d of scratch for pooling.
   float* entry_of(int worker) const {
     return reinterpret_cast<float*>(workspace_ + static_cast<std::size_t>(worker) * scratch_bytes_ +
                                     align64(static_cast<std::size_t>(p_.window()) * sizeof(PoolRow)));
@@ -59,6 +62,7 @@ class Step {
     const std::int64_t piece = std::clamp<std::int64_t>(p_.tokens / (4 * workers_), 1, kMaxPiece);
     core::parallel_for(p_.tokens, piece, workers_, [&](std::int64_t begin, std::int64_t end, int worker) {
       for (std::int64_t token = begin; token < end; ++token) body(token, worker);
+      if (rule_.store == StateStore::kStreamed) finish_streaming();
     });
   }
 
@@ -97,48 +101,12 @@ class Step {
     return window;
   }
 
-  void finish(std::int64_t token, std::int64_t position, float* entry) const {
-    finish_entry(p_, position - (p_.ratio - 1), p_.kv_slots[token], entry);
-  }
-
   void pool_and_store(std::int64_t token, int worker) const {
     TokenPlace place;
     if (!find_entry(token, place)) return;
     float* entry = entry_of(worker);
-    pool_channels(find_rows(token, place, rows_of(worker)), 0, p_.head_dim, entry);
-    finish(token, place.position, entry);
-  }
-
-  // Pools everything with threads that share the channels of an entry, if the rules say so for this step. Entry e is
-  // put together in the scratch of worker e: there are fewer entries than workers then.
-  bool share_channels() const {
-    std::int64_t entries = 0;
-    TokenPlace place;
-    for (std::int64_t token = 0; token < p_.tokens; ++token) entries += find_entry(token, place) ? 1 : 0;
-    if (entries == 0) return true;  // nothing to pool
-    if (choose_compressor_rule(p_.window(), entries, workers_).split != PoolSplit::kChannels) return false;
-    const std::int64_t pieces = (p_.head_dim + kSplitChannels - 1) / kSplitChannels;
-    core::parallel_for(entries * pieces, 1, workers_, [&](std::int64_t item, std::int64_t /*end*/, int worker) {
-      const std::int64_t e = item / pieces;
-      TokenPlace own;
-      const std::int64_t token = nth_entry(e, own);
-      const std::int64_t begin = item % pieces * kSplitChannels;
-      pool_channels(find_rows(token, own, rows_of(worker)), begin, std::min(p_.head_dim, begin + kSplitChannels),
-                    entry_of(static_cast<int>(e)));
-    });
-    for (std::int64_t e = 0; e < entries; ++e) {
-      const std::int64_t token = nth_entry(e, place);
-      finish(token, place.position, entry_of(static_cast<int>(e)));
-    }
-    return true;
-  }
-
-  // The token that completes the e-th entry of the step. Searching again instead of keeping a list costs a scan over
-  // as many tokens as a decode step has; it is used with fewer entries than workers only.
-  std::int64_t nth_entry(std::int64_t e, TokenPlace& place) const {
-    for (std::int64_t token = 0;; ++token) {
-      if (find_entry(token, place) && e-- == 0) return token;
-    }
+    pool_channels(find_rows(token, place, rows_of(worker)), p_.head_dim, entry + p_.head_dim, entry);
+    finish_entry(p_, place.position - (p_.ratio - 1), p_.kv_slots[token], entry);
   }
 
   void save(std::int64_t token) const {
@@ -147,22 +115,24 @@ class Step {
     std::byte* row = find_save_row(p_, place, token);
     if (row == nullptr) return;
     const std::int64_t input_bytes = dtype_bytes(p_.input_dtype);
-    save_row(p_.kv + token * p_.kv_stride * input_bytes, p_.gate + token * p_.gate_stride * input_bytes,
-             p_.ape + place.position % p_.ratio * p_.ape_stride, p_.width(), p_.input_dtype, p_.state_dtype, row);
+    save_row({p_.kv + token * p_.kv_stride * input_bytes, p_.gate + token * p_.gate_stride * input_bytes,
+              p_.ape + place.position % p_.ratio * p_.ape_stride, row, p_.width(), p_.input_dtype, p_.state_dtype,
+              rule_.store == StateStore::kStreamed});
   }
 
   const CompressorParams& p_;
   int workers_;
   std::byte* workspace_;
   std::size_t scratch_bytes_;
+  const CompressorRule& rule_;
 };
 
 }  // namespace
 
 std::size_t worker_scratch_bytes(std::int64_t window, std::int64_t head_dim) {
-  // Rows, the entry, and a cache line pair between workers.
+  // Rows, the entry with its scratch, and a pair of cache lines between workers.
   return align64(static_cast<std::size_t>(window) * sizeof(PoolRow)) +
-         align64(static_cast<std::size_t>(head_dim) * sizeof(float)) + 128;
+         align64(3 * static_cast<std::size_t>(head_dim) * sizeof(float)) + 128;
 }
 
 void compress_cpu(const CompressorParams& params, CompressPlan plan, int workers, std::byte* workspace) {

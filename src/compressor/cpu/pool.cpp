@@ -1,11 +1,14 @@
 // Pools the rows of one compressed entry, and saves state rows:
 //   out[c] = sum_k exp(g_k[c] - max g[c]) * v_k[c] / sum_k exp(g_k[c] - max g[c])
-// Work split: a tile of neighbouring channels at a time goes twice over the rows: the maximum, then exp and sums.
-// Bound by:   C4 (8 rows): reading the rows from memory once. C128: exp, about 25 instructions for each vector.
+// Work split: up to kBlockRows rows (C4) are pooled a vector of channels at a time, everything read once. More rows
+//             (C128) take two passes over blocks of rows, each row read from end to end: rows are a multiple of 4 KiB
+//             apart, and a tall narrow tile of them would fall into a few sets of the L1 cache and defeat prefetching.
+// Bound by:   memory where the rows come from there; else by exp, about 25 instructions a vector.
 // Definition: compressor/reference.hpp.
 
 #include "compressor/cpu/pool.hpp"
 
+#include <algorithm>
 #include <limits>
 
 #undef HWY_TARGET_INCLUDE
@@ -19,9 +22,9 @@ namespace tamis::compressor {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Vectors of a tile. Four give each row four independent chains through exp and, with AVX-512, whole 256-byte reads;
-// the maxima and the two sums are then 12 registers.
-constexpr int kTileVectors = 4;
+// Rows of a block: the window of C4, and enough reads under way at once to keep the exp of one row off the critical
+// path of the next.
+constexpr std::int64_t kBlockRows = 8;
 
 using Float32 = float;
 using BFloat16 = std::uint16_t;
@@ -61,16 +64,22 @@ HWY_INLINE Vec<D> round_to(D d, Vec<D> x, BFloat16 /*dtype*/) {
   return hn::BitCast(d, hn::ShiftLeft<16>(bf16_bits(d, x)));
 }
 
-template <class D>
+// kStream: past the caches; the address is then a multiple of the vector's size.
+template <bool kStream, class D>
 HWY_INLINE void store(D d, Vec<D> x, std::byte* row, std::int64_t c, Float32 /*dtype*/) {
-  hn::StoreU(x, d, reinterpret_cast<float*>(row) + c);
+  float* to = reinterpret_cast<float*>(row) + c;
+  if constexpr (kStream) hn::Stream(x, d, to);
+  else hn::StoreU(x, d, to);
 }
-template <class D>
+template <bool kStream, class D>
 HWY_INLINE void store(D d, Vec<D> x, std::byte* row, std::int64_t c, BFloat16 /*dtype*/) {
   const hn::Rebind<std::uint16_t, D> d16;
   const hn::RebindToSigned<D> di;
   // The lanes are below 2^16, so the saturation of DemoteTo never acts.
-  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, bf16_bits(d, x))), d16, reinterpret_cast<std::uint16_t*>(row) + c);
+  const auto bits = hn::DemoteTo(d16, hn::BitCast(di, bf16_bits(d, x)));
+  std::uint16_t* to = reinterpret_cast<std::uint16_t*>(row) + c;
+  if constexpr (kStream) hn::Stream(bits, d16, to);
+  else hn::StoreU(bits, d16, to);
 }
 
 // exp(x) for x <= 0, to 1.4 * 2^-24 relative (measured over [-86, 0]); 0 below -86, where a weight against the largest
@@ -96,103 +105,135 @@ HWY_INLINE Vec<D> exp_not_positive(D d, Vec<D> x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -86.0F)), hn::Mul(exp_r, two_n));
 }
 
-template <class D, typename TState>
-HWY_INLINE Vec<D> state_gate(D d, const PoolRow& row, std::int64_t c, TState state) {
-  return load(d, row.gate, c, state);
+// Gate and value of row k, as they count: a row of the inputs is rounded as if it had been saved and read back.
+template <class D, typename TInput, typename TState>
+HWY_INLINE Vec<D> gate_of(D d, const PoolWindow& w, std::int64_t k, std::int64_t c, TInput input, TState state) {
+  const PoolRow& row = w.rows[k];
+  if (k < w.state_rows) return load(d, row.gate, c, state);
+  return round_to(d, hn::Add(load(d, row.gate, c, input), hn::LoadU(d, row.bias + c)), state);
 }
 template <class D, typename TInput, typename TState>
-HWY_INLINE Vec<D> input_gate(D d, const std::byte* gate, const float* bias, std::int64_t c, TInput input,
-                             TState state) {
-  return round_to(d, hn::Add(load(d, gate, c, input), hn::LoadU(d, bias + c)), state);
+HWY_INLINE Vec<D> value_of(D d, const PoolWindow& w, std::int64_t k, std::int64_t c, TInput input, TState state) {
+  if (k < w.state_rows) return load(d, w.rows[k].value, c, state);
+  return round_to(d, load(d, w.rows[k].value, c, input), state);
 }
 
-template <int kVectors, class D, typename TInput, typename TState>
-HWY_INLINE void pool_tile(D d, const PoolWindow& w, std::int64_t c, float* out, TInput input, TState state) {
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  // 1. The largest gate of each channel. Should one be NaN, its weight below is NaN whatever the maximum became.
-  Vec<D> largest[kVectors];
-  for (int v = 0; v < kVectors; ++v) largest[v] = hn::Set(d, -std::numeric_limits<float>::infinity());
-  for (std::int64_t k = 0; k < w.state_rows; ++k) {
-    for (int v = 0; v < kVectors; ++v) {
-      largest[v] = hn::Max(largest[v], state_gate(d, w.rows[k], c + v * lanes, state));
+// A window of at most kBlockRows rows. Should a gate be NaN, its weight is NaN whatever the maximum becomes.
+template <class D, typename TInput, typename TState>
+void pool_few_rows(D d, const PoolWindow& w, std::int64_t begin, std::int64_t end, float* out, TInput input,
+                   TState state) {
+  for (std::int64_t c = begin; c < end; c += static_cast<std::int64_t>(hn::Lanes(d))) {
+    Vec<D> gates[kBlockRows];
+    auto largest = hn::Set(d, -std::numeric_limits<float>::infinity());
+    for (std::int64_t k = 0; k < w.all_rows; ++k) {
+      gates[k] = gate_of(d, w, k, c, input, state);
+      largest = hn::Max(largest, gates[k]);
     }
-  }
-  for (std::int64_t k = w.state_rows; k < w.all_rows; ++k) {
-    for (int v = 0; v < kVectors; ++v) {
-      largest[v] = hn::Max(largest[v], input_gate(d, w.rows[k].gate, w.rows[k].bias, c + v * lanes, input, state));
+    auto weights = hn::Zero(d);
+    auto sums = hn::Zero(d);
+    for (std::int64_t k = 0; k < w.all_rows; ++k) {
+      const auto weight = exp_not_positive(d, hn::Sub(gates[k], largest));
+      weights = hn::Add(weights, weight);
+      sums = hn::Add(sums, hn::Mul(weight, value_of(d, w, k, c, input, state)));
     }
+    hn::StoreU(hn::Div(sums, weights), d, out + c);
   }
-  // 2. Weights and the two sums, in the order of positions.
-  Vec<D> weights[kVectors];
-  Vec<D> sums[kVectors];
-  for (int v = 0; v < kVectors; ++v) weights[v] = sums[v] = hn::Zero(d);
-  for (std::int64_t k = 0; k < w.state_rows; ++k) {
-    for (int v = 0; v < kVectors; ++v) {
-      const std::int64_t at = c + v * lanes;
-      const auto weight = exp_not_positive(d, hn::Sub(state_gate(d, w.rows[k], at, state), largest[v]));
-      weights[v] = hn::Add(weights[v], weight);
-      sums[v] = hn::Add(sums[v], hn::Mul(weight, load(d, w.rows[k].value, at, state)));
-    }
-  }
-  for (std::int64_t k = w.state_rows; k < w.all_rows; ++k) {
-    for (int v = 0; v < kVectors; ++v) {
-      const std::int64_t at = c + v * lanes;
-      const auto gate = input_gate(d, w.rows[k].gate, w.rows[k].bias, at, input, state);
-      const auto weight = exp_not_positive(d, hn::Sub(gate, largest[v]));
-      weights[v] = hn::Add(weights[v], weight);
-      sums[v] = hn::Add(sums[v], hn::Mul(weight, round_to(d, load(d, w.rows[k].value, at, input), state)));
-    }
-  }
-  for (int v = 0; v < kVectors; ++v) hn::StoreU(hn::Div(sums[v], weights[v]), d, out + c + v * lanes);
-}
-
-template <typename TInput, typename TState>
-void pool_range(const PoolWindow& w, std::int64_t c, std::int64_t end, float* out, TInput input, TState state) {
-  const hn::ScalableTag<float> d;
-  const hn::CappedTag<float, 1> one;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (; c + kTileVectors * lanes <= end; c += kTileVectors * lanes) {
-    pool_tile<kTileVectors>(d, w, c, out, input, state);
-  }
-  for (; c + lanes <= end; c += lanes) pool_tile<1>(d, w, c, out, input, state);
-  for (; c < end; ++c) pool_tile<1>(one, w, c, out, input, state);
 }
 
 template <class D, typename TInput, typename TState>
-HWY_INLINE void save_vector(D d, const std::byte* value, const std::byte* gate, const float* bias, std::int64_t width,
-                            std::int64_t c, std::byte* row, TInput input, TState state) {
-  store(d, load(d, value, c, input), row, c, state);
-  store(d, hn::Add(load(d, gate, c, input), hn::LoadU(d, bias + c)), row, width + c, state);
+void pool_many_rows(D d, const PoolWindow& w, std::int64_t begin, std::int64_t end, float* largest, float* weights,
+                    float* out, TInput input, TState state) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t c = begin; c < end; c += lanes) {
+    hn::StoreU(hn::Set(d, -std::numeric_limits<float>::infinity()), d, largest + c);
+    hn::StoreU(hn::Zero(d), d, weights + c);
+    hn::StoreU(hn::Zero(d), d, out + c);
+  }
+  // 1. The largest gate of each channel.
+  for (std::int64_t first = 0; first < w.all_rows; first += kBlockRows) {
+    const std::int64_t last = std::min(w.all_rows, first + kBlockRows);
+    for (std::int64_t c = begin; c < end; c += lanes) {
+      auto most = hn::LoadU(d, largest + c);
+      for (std::int64_t k = first; k < last; ++k) most = hn::Max(most, gate_of(d, w, k, c, input, state));
+      hn::StoreU(most, d, largest + c);
+    }
+  }
+  // 2. Weights and the two sums, in the order of positions; the gates come from L2 this time.
+  for (std::int64_t first = 0; first < w.all_rows; first += kBlockRows) {
+    const std::int64_t last = std::min(w.all_rows, first + kBlockRows);
+    for (std::int64_t c = begin; c < end; c += lanes) {
+      const auto most = hn::LoadU(d, largest + c);
+      auto sum_weights = hn::LoadU(d, weights + c);
+      auto sums = hn::LoadU(d, out + c);
+      for (std::int64_t k = first; k < last; ++k) {
+        const auto weight = exp_not_positive(d, hn::Sub(gate_of(d, w, k, c, input, state), most));
+        sum_weights = hn::Add(sum_weights, weight);
+        sums = hn::Add(sums, hn::Mul(weight, value_of(d, w, k, c, input, state)));
+      }
+      hn::StoreU(sum_weights, d, weights + c);
+      hn::StoreU(sums, d, out + c);
+    }
+  }
+  for (std::int64_t c = begin; c < end; c += lanes) {
+    hn::StoreU(hn::Div(hn::LoadU(d, out + c), hn::LoadU(d, weights + c)), d, out + c);
+  }
 }
 
 template <typename TInput, typename TState>
-void save_range(const std::byte* value, const std::byte* gate, const float* bias, std::int64_t width, std::byte* row,
-                TInput input, TState state) {
+void pool_range(const PoolWindow& w, std::int64_t channels, float* scratch, float* out, TInput input, TState state) {
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> one;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t c = 0;
-  for (; c + lanes <= width; c += lanes) save_vector(d, value, gate, bias, width, c, row, input, state);
-  for (; c < width; ++c) save_vector(one, value, gate, bias, width, c, row, input, state);
+  const std::int64_t whole = channels - channels % static_cast<std::int64_t>(hn::Lanes(d));
+  if (w.all_rows <= kBlockRows) {
+    pool_few_rows(d, w, 0, whole, out, input, state);
+    pool_few_rows(one, w, whole, channels, out, input, state);
+  } else {
+    float* weights = scratch + channels;
+    pool_many_rows(d, w, 0, whole, scratch, weights, out, input, state);
+    pool_many_rows(one, w, whole, channels, scratch, weights, out, input, state);
+  }
 }
 
-void pool_channels_target(const PoolWindow& w, std::int64_t begin, std::int64_t end, float* out) {
+template <bool kStream, class D, typename TInput, typename TState>
+HWY_INLINE void save_channels(D d, const SaveRow& r, std::int64_t begin, std::int64_t end, TInput input, TState state) {
+  // Values first, then gates: two runs of ascending addresses, of which streaming stores fill whole lines.
+  for (std::int64_t c = begin; c < end; c += static_cast<std::int64_t>(hn::Lanes(d))) {
+    store<kStream>(d, load(d, r.value, c, input), r.row, c, state);
+  }
+  for (std::int64_t c = begin; c < end; c += static_cast<std::int64_t>(hn::Lanes(d))) {
+    const auto gate = hn::Add(load(d, r.gate, c, input), hn::LoadU(d, r.bias + c));
+    store<kStream>(d, gate, r.row, r.width + c, state);
+  }
+}
+
+template <typename TInput, typename TState>
+void save_range(const SaveRow& r, TInput input, TState state) {
+  const hn::ScalableTag<float> d;
+  const hn::CappedTag<float, 1> one;
+  const std::int64_t whole = r.width - r.width % static_cast<std::int64_t>(hn::Lanes(d));
+  const bool aligned = reinterpret_cast<std::uintptr_t>(r.row) % 64 == 0 &&
+                       r.width * static_cast<std::int64_t>(sizeof(TState)) % 64 == 0;
+  if (r.stream && aligned) save_channels<true>(d, r, 0, whole, input, state);
+  else save_channels<false>(d, r, 0, whole, input, state);
+  save_channels<false>(one, r, whole, r.width, input, state);
+}
+
+void pool_channels_target(const PoolWindow& w, std::int64_t channels, float* scratch, float* out) {
   const bool input16 = w.input_dtype == DType::kBFloat16;
   const bool state16 = w.state_dtype == DType::kBFloat16;
-  if (input16 && state16) pool_range(w, begin, end, out, BFloat16{}, BFloat16{});
-  else if (input16) pool_range(w, begin, end, out, BFloat16{}, Float32{});
-  else if (state16) pool_range(w, begin, end, out, Float32{}, BFloat16{});
-  else pool_range(w, begin, end, out, Float32{}, Float32{});
+  if (input16 && state16) pool_range(w, channels, scratch, out, BFloat16{}, BFloat16{});
+  else if (input16) pool_range(w, channels, scratch, out, BFloat16{}, Float32{});
+  else if (state16) pool_range(w, channels, scratch, out, Float32{}, BFloat16{});
+  else pool_range(w, channels, scratch, out, Float32{}, Float32{});
 }
 
-void save_row_target(const std::byte* value, const std::byte* gate, const float* bias, std::int64_t width,
-                     DType input_dtype, DType state_dtype, std::byte* row) {
-  const bool input16 = input_dtype == DType::kBFloat16;
-  const bool state16 = state_dtype == DType::kBFloat16;
-  if (input16 && state16) save_range(value, gate, bias, width, row, BFloat16{}, BFloat16{});
-  else if (input16) save_range(value, gate, bias, width, row, BFloat16{}, Float32{});
-  else if (state16) save_range(value, gate, bias, width, row, Float32{}, BFloat16{});
-  else save_range(value, gate, bias, width, row, Float32{}, Float32{});
+void save_row_target(const SaveRow& r) {
+  const bool input16 = r.input_dtype == DType::kBFloat16;
+  const bool state16 = r.state_dtype == DType::kBFloat16;
+  if (input16 && state16) save_range(r, BFloat16{}, BFloat16{});
+  else if (input16) save_range(r, BFloat16{}, Float32{});
+  else if (state16) save_range(r, Float32{}, BFloat16{});
+  else save_range(r, Float32{}, Float32{});
 }
 
 }  // namespace HWY_NAMESPACE
@@ -200,19 +241,20 @@ void save_row_target(const std::byte* value, const std::byte* gate, const float*
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include <hwy/cache_control.h>
+
 namespace tamis::compressor {
 
 HWY_EXPORT(pool_channels_target);
 HWY_EXPORT(save_row_target);
 
-void pool_channels(const PoolWindow& window, std::int64_t begin, std::int64_t end, float* out) {
-  HWY_DYNAMIC_DISPATCH(pool_channels_target)(window, begin, end, out);
+void pool_channels(const PoolWindow& window, std::int64_t channels, float* scratch, float* out) {
+  HWY_DYNAMIC_DISPATCH(pool_channels_target)(window, channels, scratch, out);
 }
 
-void save_row(const std::byte* value, const std::byte* gate, const float* bias, std::int64_t width, DType input_dtype,
-              DType state_dtype, std::byte* row) {
-  HWY_DYNAMIC_DISPATCH(save_row_target)(value, gate, bias, width, input_dtype, state_dtype, row);
-}
+void save_row(const SaveRow& r) { HWY_DYNAMIC_DISPATCH(save_row_target)(r); }
+
+void finish_streaming() { hwy::FlushStream(); }
 
 }  // namespace tamis::compressor
 #endif

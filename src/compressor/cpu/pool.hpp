@@ -1,7 +1,7 @@
 #pragma once
 
-// The two SIMD kernels of the compressor. Both work channel by channel, without exchange between channels, so any cut
-// of the channels (vectors, tiles, threads) gives the same bits. Only adds, multiplications and divisions that are
+// The two SIMD kernels of the compressor. Both work channel by channel, without exchange between channels, so any
+// width of vectors gives the same bits. Only adds, multiplications and divisions that are
 // rounded one by one are used, no FMA: the same bits on every instruction set.
 
 #include <cstddef>
@@ -27,12 +27,25 @@ struct PoolWindow {
   DType input_dtype = DType::kFloat32;
 };
 
-/// out[c] = sum_k softmax_k(gate_k[c]) * value_k[c] for c in [begin, end), fp32, rows in their order. Input rows are
+/// out[c] = sum_k softmax_k(gate_k[c]) * value_k[c] for c in [0, channels), fp32, rows in their order. Input rows are
 /// rounded to the state's dtype first, so that they count as they would when read back later.
-void pool_channels(const PoolWindow& window, std::int64_t begin, std::int64_t end, float* out);
+/// @param scratch  [2 * channels]; contents may be anything.
+void pool_channels(const PoolWindow& window, std::int64_t channels, float* scratch, float* out);
 
-/// Writes a state row: width values, then width gates with the bias added.
-void save_row(const std::byte* value, const std::byte* gate, const float* bias, std::int64_t width, DType input_dtype,
-              DType state_dtype, std::byte* row);
+/// A token's inputs and the state row they go to: width values, then width gates with the bias added.
+struct SaveRow {
+  const std::byte* value = nullptr;
+  const std::byte* gate = nullptr;
+  const float* bias = nullptr;
+  std::byte* row = nullptr;
+  std::int64_t width = 0;
+  DType input_dtype = DType::kFloat32;
+  DType state_dtype = DType::kFloat32;
+  bool stream = false;  // write past the caches where the row is aligned to a cache line
+};
+void save_row(const SaveRow& r);
+
+/// After the last streamed row of a thread, before another thread may look.
+void finish_streaming();
 
 }  // namespace tamis::compressor

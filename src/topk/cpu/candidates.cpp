@@ -24,6 +24,27 @@
 
 #include "topk/cpu/row_output.hpp"
 
+#ifndef TAMIS_TOPK_COMPRESS_ORDER
+#define TAMIS_TOPK_COMPRESS_ORDER
+namespace tamis::topk_cpu {
+// For each mask of 8 lanes: the lanes it picks in ascending order, then lane 0.
+struct CompressOrder {
+  std::uint8_t lanes[256][8];
+};
+constexpr CompressOrder make_compress_order() {
+  CompressOrder order{};
+  for (int mask = 0; mask < 256; ++mask) {
+    int n = 0;
+    for (int lane = 0; lane < 8; ++lane) {
+      if ((mask >> lane & 1) != 0) order.lanes[mask][n++] = static_cast<std::uint8_t>(lane);
+    }
+  }
+  return order;
+}
+inline constexpr CompressOrder kCompressOrder = make_compress_order();
+}  // namespace tamis::topk_cpu
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace tamis::topk_cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -49,6 +70,30 @@ constexpr int kDense = 8;
 HWY_INLINE VBits positions_from(std::uint32_t first) {
   const DBits d;
   return hn::Add(hn::Iota(d, 0), hn::Set(d, first));
+}
+
+// A mask as an integer, lane 0 in bit 0.
+template <class D, class M>
+HWY_INLINE std::uint64_t mask_bits(D d, M mask) {
+  std::uint8_t bytes[8] = {};
+  hn::StoreMaskBits(d, mask, bytes);
+  if constexpr (hn::MaxLanes(D()) <= 8) return bytes[0] & ((1U << hn::MaxLanes(D())) - 1U);
+  else if constexpr (hn::MaxLanes(D()) == 16) return load_at<std::uint16_t>(bytes, 0);
+  else return load_at<std::uint32_t>(bytes, 0);
+}
+
+// The lanes of v that the mask picks, then anything.
+// GCC 12 copies the table of Highway 1.0.3's 8-lane Compress to the stack at every use (1 KiB by rep movs, 30 ns); with
+// 8 lanes the table here takes its place. With another compiler or Highway, try Compress alone again.
+template <class D, class M>
+HWY_INLINE auto compress(D d, hn::Vec<D> v, M mask) {
+  if constexpr (hn::MaxLanes(D()) == 8) {
+    const hn::Rebind<std::uint8_t, D> bytes;
+    const auto order = hn::PromoteTo(DBits(), hn::LoadU(bytes, kCompressOrder.lanes[mask_bits(d, mask)]));
+    return hn::TableLookupLanes(v, hn::IndicesFromVec(d, order));
+  } else {
+    return hn::Compress(v, mask);
+  }
 }
 
 // a >= b; Highway 1.0.3 has it for floats only.
@@ -98,16 +143,6 @@ struct Lane<std::uint16_t> {
     return static_cast<std::uint16_t>(0x8000U | ((static_cast<std::uint32_t>(-threshold) + 0xFFFFU) >> 16));
   }
 };
-
-// A mask as an integer, lane 0 in bit 0.
-template <class D, class M>
-HWY_INLINE std::uint64_t mask_bits(D d, M mask) {
-  std::uint8_t bytes[8] = {};
-  hn::StoreMaskBits(d, mask, bytes);
-  if constexpr (hn::MaxLanes(D()) <= 8) return bytes[0] & ((1U << hn::MaxLanes(D())) - 1U);
-  else if constexpr (hn::MaxLanes(D()) == 16) return load_at<std::uint16_t>(bytes, 0);
-  else return load_at<std::uint32_t>(bytes, 0);
-}
 
 // Which of 64 scores may have a key > threshold. Compares raw bits: signed and above those of a threshold >= 0,
 // unsigned and below those of a threshold < 0.
@@ -191,8 +226,8 @@ HWY_INLINE Selected select_key(std::int32_t* keys, std::int32_t* other, std::int
     const auto partition = [&](VKey v, hn::Mask<DKey> high, hn::Mask<DKey> low) HWY_ATTR {
       lowest_high = hn::Min(lowest_high, hn::IfThenElse(high, v, lowest_high));
       highest_low = hn::Max(highest_low, hn::IfThenElse(low, v, highest_low));
-      hn::StoreU(hn::Compress(v, high), d, other + num_high);
-      hn::StoreU(hn::Compress(v, low), d, keys + num_low);  // never past what has been read
+      hn::StoreU(compress(d, v, high), d, other + num_high);
+      hn::StoreU(compress(d, v, low), d, keys + num_low);  // never past what has been read
       num_high += static_cast<std::int64_t>(hn::CountTrue(d, high));
       num_low += static_cast<std::int64_t>(hn::CountTrue(d, low));
     };
@@ -277,8 +312,8 @@ void keep_best(Candidates& c) {
     }
     const VBits positions = hn::LoadU(du, c.positions + i);
     const auto mask = hn::RebindMask(du, keep);
-    hn::StoreU(hn::Compress(bits, mask), du, c.bits + kept);
-    hn::StoreU(hn::Compress(positions, mask), du, c.positions + kept);
+    hn::StoreU(compress(du, bits, mask), du, c.bits + kept);
+    hn::StoreU(compress(du, positions, mask), du, c.positions + kept);
     kept += static_cast<std::int64_t>(hn::CountTrue(du, mask));
   }
   for (; i < c.count; ++i) keep_one(i);
@@ -293,8 +328,8 @@ HWY_INLINE std::int64_t append_vector(Candidates& c, std::int64_t count, const c
   const DBits du;
   const VBits bits = Lane<T>::load_bits(at);
   const auto mask = hn::RebindMask(du, hn::Gt(keys_of(bits, c.inf_bits), threshold));
-  hn::StoreU(hn::Compress(bits, mask), du, c.bits + count);
-  hn::StoreU(hn::Compress(positions_from(first), mask), du, c.positions + count);
+  hn::StoreU(compress(du, bits, mask), du, c.bits + count);
+  hn::StoreU(compress(du, positions_from(first), mask), du, c.positions + count);
   return count + static_cast<std::int64_t>(hn::CountTrue(du, mask));
 }
 
@@ -414,8 +449,8 @@ void feed_candidates(Candidates& c, const std::uint32_t* bits, const std::uint32
     const VKey keys = keys_of(v, c.inf_bits);
     const auto keep = c.open ? hn::Eq(keys, keys) : hn::Gt(keys, hn::Set(d, c.threshold));
     const auto mask = hn::RebindMask(du, keep);
-    hn::StoreU(hn::Compress(v, mask), du, c.bits + c.count);
-    hn::StoreU(hn::Compress(hn::LoadU(du, positions + i), mask), du, c.positions + c.count);
+    hn::StoreU(compress(du, v, mask), du, c.bits + c.count);
+    hn::StoreU(compress(du, hn::LoadU(du, positions + i), mask), du, c.positions + c.count);
     c.count += static_cast<std::int64_t>(hn::CountTrue(du, mask));
     if (c.count > c.limit) keep_best(c);
   }
@@ -423,33 +458,50 @@ void feed_candidates(Candidates& c, const std::uint32_t* bits, const std::uint32
   if (c.count > c.limit) keep_best(c);
 }
 
-// Gathers keys > floor of `num_chunks` chunks of 16 scores into keys[]. Chunk j lies at a pseudo-random place in the
-// j-th part of the row, so that no period of the scores can agree with it.
+// Where in [0, room) the j-th piece of a sample begins: pseudo-random, so that no period of the scores agrees with it.
+HWY_INLINE std::int64_t sample_offset(std::int64_t j, std::int64_t room) {
+  const std::uint32_t hash = static_cast<std::uint32_t>(j + 1) * 0x9E3779B1U;
+  return static_cast<std::int64_t>((hash * static_cast<std::uint64_t>(room)) >> 32);
+}
+
+// Gathers the keys >= floor among one chunk of 16 scores from each of `num_chunks` equal parts of the row.
 template <typename T>
 HWY_INLINE std::int64_t gather_sample(const Candidates& c, const char* scores, std::int64_t count,
-                                      std::int64_t num_chunks, std::int32_t floor, bool all, std::int32_t* keys) {
+                                      std::int64_t num_chunks, std::int32_t floor, std::int32_t* keys) {
   const DKey d;
-  const VKey threshold = hn::Set(d, floor);
+  const VKey lowest = hn::Set(d, floor);
   const std::int64_t part = count / num_chunks;
-  const auto room = static_cast<std::uint64_t>(part - 16 + 1);
   std::int64_t gathered = 0;
   for (std::int64_t j = 0; j < num_chunks; ++j) {
-    const auto hash = static_cast<std::uint32_t>(j + 1) * 0x9E3779B1U;
-    const std::int64_t begin = j * part + static_cast<std::int64_t>((hash * room) >> 32);
+    const std::int64_t begin = j * part + sample_offset(j, part - 16 + 1);
     for (std::int64_t i = 0; i < 16; i += kLanes) {
-      const VKey v =
-          keys_of(Lane<T>::load_bits(scores + (begin + i) * static_cast<std::int64_t>(sizeof(T))), c.inf_bits);
-      const auto mask = all ? hn::Eq(v, v) : hn::Gt(v, threshold);
-      hn::StoreU(hn::Compress(v, mask), d, keys + gathered);
+      const char* at = scores + (begin + i) * static_cast<std::int64_t>(sizeof(T));
+      const VKey v = keys_of(Lane<T>::load_bits(at), c.inf_bits);
+      const auto mask = at_least(v, lowest);
+      hn::StoreU(compress(d, v, mask), d, keys + gathered);
       gathered += static_cast<std::int64_t>(hn::CountTrue(d, mask));
     }
   }
   return gathered;
 }
 
-HWY_INLINE std::int32_t select_from(std::int32_t* keys, std::int32_t* other, std::int64_t count, std::int64_t rank) {
-  const auto [lo, hi] = std::minmax_element(keys, keys + count);
-  return select_key(keys, other, count, rank, *lo, *hi).key;
+HWY_NOINLINE std::int32_t select_from(std::int32_t* keys, std::int32_t* other, std::int64_t count, std::int64_t rank) {
+  const DKey d;
+  VKey lowest = hn::Set(d, std::numeric_limits<std::int32_t>::max());
+  VKey highest = hn::Set(d, kNanKey);
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const VKey v = hn::LoadU(d, keys + i);
+    lowest = hn::Min(lowest, v);
+    highest = hn::Max(highest, v);
+  }
+  std::int32_t lo = hn::GetLane(hn::MinOfLanes(d, lowest));
+  std::int32_t hi = hn::GetLane(hn::MaxOfLanes(d, highest));
+  for (; i < count; ++i) {
+    lo = std::min(lo, keys[i]);
+    hi = std::max(hi, keys[i]);
+  }
+  return select_key(keys, other, count, rank, lo, hi).key;
 }
 
 // A rank that an expected number of `expected` better ones exceeds once in about a thousand rows (three sigma of a
@@ -465,15 +517,19 @@ HWY_INLINE void sample_threshold(Candidates& c, const char* scores, std::int64_t
   const std::int64_t rank =
       safe_rank(static_cast<double>(c.k) * static_cast<double>(sample) / static_cast<double>(count)) * widening;
   if (rank >= sample / 2) return;
-  // A sample of the sample gives a floor; what lies below it need not be sorted out. Where ties or bad luck leave fewer
-  // than `rank` above the floor, the floor itself is the guess.
+  // 256 single scores, far apart, give a floor; what lies below it need not be sorted out. If the floor was too high,
+  // the whole sample is sorted out.
   constexpr std::int64_t kSmall = 256;
   const std::int64_t small_rank =
       std::min(kSmall, safe_rank(static_cast<double>(rank) * kSmall / static_cast<double>(sample)));
-  gather_sample<T>(c, scores, count, kSmall / 16, 0, true, c.keys_a);
+  const std::int64_t part = count / kSmall;
+  for (std::int64_t j = 0; j < kSmall; ++j) {
+    c.keys_a[j] = key_of_bits(Lane<T>::bits_at(scores, j * part + sample_offset(j, part)), c.inf_bits);
+  }
   const std::int32_t floor = select_from(c.keys_a, c.keys_b, kSmall, small_rank);
-  const std::int64_t gathered = gather_sample<T>(c, scores, count, sample / 16, floor, false, c.keys_a);
-  const std::int32_t key = gathered < rank ? floor : select_from(c.keys_a, c.keys_b, gathered, rank);
+  std::int64_t gathered = gather_sample<T>(c, scores, count, sample / 16, floor, c.keys_a);
+  if (gathered < rank) gathered = gather_sample<T>(c, scores, count, sample / 16, kNanKey, c.keys_a);
+  const std::int32_t key = select_from(c.keys_a, c.keys_b, gathered, rank);
   if (key != kNanKey) raise_threshold(c, key - 1);
 }
 

@@ -23,7 +23,8 @@ namespace tamis::topk_cpu {
 
 class TopkAccumulator {
  public:
-  /// Bytes for rows of at most `max_count` positions; a multiple of 64, about 16 * (min(2 * k + 1024, max_count) + 128).
+  /// Bytes for rows of at most `max_count` positions; a multiple of 64, about 16 * (min(2 * k + 1024, max_count) +
+  /// 128).
   static std::size_t workspace_bytes(std::int64_t k, std::int64_t max_count);
 
   /// `memory` belongs to the caller, is 64-byte aligned, holds anything, and serves one accumulator at a time.

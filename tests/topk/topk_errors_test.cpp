@@ -1,0 +1,178 @@
+// The text of every error, the rules, and what a forced algorithm refuses.
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "expect_error.hpp"
+#include "topk/rules.hpp"
+#include "topk_check.hpp"
+
+namespace tamis::test {
+namespace {
+
+// The text of the error that one change to a valid [2, 100] call with k = 10 gives, from both entries.
+::testing::AssertionResult refused(Status status, const std::string& text,
+                                   const std::function<void(TopkArgs&)>& change) {
+  TopkCall c(2, 100, 10);
+  c.fill("normal");
+  change(c.args);
+  const ::testing::AssertionResult query = throws(status, text, [&] { topk_workspace_bytes(c.args); });
+  if (!query) return query;
+  return throws(status, text, [&] { topk(c.args); });
+}
+
+TEST(TopkErrors, NameTheArgumentWhatWasExpectedAndWhatCame) {
+  constexpr Status kBad = Status::kInvalidArgument;
+  static std::int32_t ints[64];
+  static float floats[64];
+  const Device gpu{Device::Kind::kCuda, 0};
+  EXPECT_TRUE(refused(kBad, "topk: scores is absent, must be fp32 or bf16 or fp16 [any, any]",
+                      [](TopkArgs& a) { a.scores = {}; }));
+  EXPECT_TRUE(refused(kBad, "topk: scores is int32 [2, 8], must be fp32 or bf16 or fp16 [any, any]", [](TopkArgs& a) {
+    a.scores = ConstTensorView(ints, DType::kInt32, {2, 8});
+  }));
+  EXPECT_TRUE(refused(kBad, "topk: scores has stride 2 in its last dimension, must be contiguous (1)", [](TopkArgs& a) {
+    a.scores = ConstTensorView(floats, DType::kFloat32, {2, 8}, {32, 2});
+  }));
+  EXPECT_TRUE(refused(kBad, "topk: scores has row stride 7, must be at least its 8 columns", [](TopkArgs& a) {
+    a.scores = ConstTensorView(floats, DType::kFloat32, {2, 8}, {7, 1});
+  }));
+  EXPECT_TRUE(refused(kBad, "topk: scores is fp32 [2, 8] with a null pointer", [](TopkArgs& a) {
+    a.scores = ConstTensorView(nullptr, DType::kFloat32, {2, 8});
+  }));
+  EXPECT_TRUE(refused(Status::kUnsupported,
+                      "topk: scores is on a GPU, must be on the CPU: this build has no CUDA kernel for topk",
+                      [&](TopkArgs& a) {
+                        a.scores = ConstTensorView(floats, DType::kFloat32, {2, 8}, gpu);
+                      }));
+  EXPECT_TRUE(refused(kBad, "topk: scores has 2147483648 columns, must have at most 2147483647: row windows are int32",
+                      [](TopkArgs& a) {
+                        a.scores = ConstTensorView(floats, DType::kFloat32, {2, std::int64_t{1} << 31});
+                      }));
+  EXPECT_TRUE(refused(kBad, "topk: row_starts is int32 [3], must be int32 [2]",
+                      [](TopkArgs& a) { a.row_starts = ConstTensorView(ints, DType::kInt32, {3}); }));
+  EXPECT_TRUE(refused(kBad, "topk: row_ends is int64 [2], must be int32 [2]",
+                      [](TopkArgs& a) { a.row_ends = ConstTensorView(ints, DType::kInt64, {2}); }));
+  EXPECT_TRUE(refused(kBad, "topk: row_ends is on another device than the CPU",
+                      [&](TopkArgs& a) { a.row_ends = ConstTensorView(ints, DType::kInt32, {2}, gpu); }));
+  EXPECT_TRUE(refused(kBad, "topk: k is -1, must be at least 0", [](TopkArgs& a) { a.k = -1; }));
+  EXPECT_TRUE(
+      refused(kBad, "topk: indices is int32 [2, 10], must be int32 or int64 [2, 11]", [](TopkArgs& a) { a.k = 11; }));
+  EXPECT_TRUE(refused(kBad, "topk: indices is fp32 [2, 10], must be int32 or int64 [2, 10]", [](TopkArgs& a) {
+    a.indices = TensorView(floats, DType::kFloat32, {2, 10});
+  }));
+  EXPECT_TRUE(refused(kBad, "topk: indices has row stride 9, must be at least its 10 columns", [](TopkArgs& a) {
+    a.indices = TensorView(ints, DType::kInt32, {2, 10}, {9, 1});
+  }));
+  EXPECT_TRUE(refused(kBad, "topk: values is bf16 [2, 10], must be fp32 [2, 10]", [](TopkArgs& a) {
+    a.values = TensorView(floats, DType::kBFloat16, {2, 10});
+  }));
+  EXPECT_TRUE(refused(kBad, "topk: certificate is int32 [2, 5], must be int32 [2, 4]", [](TopkArgs& a) {
+    a.certificate = TensorView(ints, DType::kInt32, {2, 5});
+  }));
+  EXPECT_TRUE(refused(kBad, "topk: order is 7, must be kPosition, kUnsorted or kByValue",
+                      [](TopkArgs& a) { a.order = static_cast<TopkOrder>(7); }));
+  EXPECT_TRUE(refused(kBad, "topk: mapping is 9, must be kNone, kPageTable or kRagged",
+                      [](TopkArgs& a) { a.mapping = static_cast<TopkMapping>(9); }));
+  EXPECT_TRUE(refused(kBad, "topk: page_table is absent, must be int32 [any, any]",
+                      [](TopkArgs& a) { a.mapping = TopkMapping::kPageTable; }));
+  EXPECT_TRUE(refused(kBad, "topk: page_size is 0, must be at least 1 for the page-table mapping", [](TopkArgs& a) {
+    a.mapping = TopkMapping::kPageTable;
+    a.page_table = ConstTensorView(ints, DType::kInt32, {2, 2});
+  }));
+  EXPECT_TRUE(refused(kBad, "topk: row_to_table is int32 [1], must be int32 [2]", [](TopkArgs& a) {
+    a.mapping = TopkMapping::kPageTable;
+    a.page_table = ConstTensorView(ints, DType::kInt32, {2, 2});
+    a.page_size = 64;
+    a.row_to_table = ConstTensorView(ints, DType::kInt32, {1});
+  }));
+  EXPECT_TRUE(refused(kBad, "topk: page_starts is int32 [1], must be int32 [2]", [](TopkArgs& a) {
+    a.mapping = TopkMapping::kPageTable;
+    a.page_table = ConstTensorView(ints, DType::kInt32, {2, 2});
+    a.page_size = 64;
+    a.page_starts = ConstTensorView(ints, DType::kInt32, {1});
+  }));
+  EXPECT_TRUE(refused(kBad, "topk: ragged_offsets is absent, must be int32 or int64 [2]",
+                      [](TopkArgs& a) { a.mapping = TopkMapping::kRagged; }));
+  EXPECT_TRUE(refused(kBad, "topk: num_threads is -2, must be at least 0", [](TopkArgs& a) { a.num_threads = -2; }));
+  EXPECT_TRUE(refused(kBad, "topk: algorithm is 77, must be auto, identity, simd_filter or select",
+                      [](TopkArgs& a) { a.algorithm = static_cast<TopkAlgorithm>(77); }));
+  EXPECT_TRUE(refused(Status::kUnsupported,
+                      "topk: algorithm identity cannot serve this call: width 100 must be at most k = 10",
+                      [](TopkArgs& a) { a.algorithm = TopkAlgorithm::kIdentity; }));
+}
+
+TEST(TopkErrors, ForcedFilterBeyondItsK) {
+  TopkCall c(1, 100, 65537);
+  c.args.algorithm = TopkAlgorithm::kSimdFilter;
+  EXPECT_TRUE(throws(Status::kUnsupported,
+                     "topk: algorithm simd_filter cannot serve this call: k = 65537 must be at most 65536",
+                     [&] { topk(c.args); }));
+}
+
+TEST(TopkErrors, Workspace) {
+  TopkCall c(2, 100, 10);
+  c.fill("normal");
+  const std::size_t need = topk_workspace_bytes(c.args);
+  ASSERT_GT(need, 0U);
+  GuardedBuffer<std::uint8_t> workspace(need);
+  const std::string bytes = std::to_string(need);
+  c.args.workspace = workspace.data();
+  c.args.workspace_bytes = need - 1;
+  EXPECT_TRUE(throws(Status::kInvalidArgument,
+                     "topk: workspace has " + std::to_string(need - 1) + " bytes, must have at least " + bytes +
+                         " (topk_workspace_bytes)",
+                     [&] { topk(c.args); }));
+  c.args.workspace = nullptr;
+  c.args.workspace_bytes = need;
+  EXPECT_TRUE(throws(Status::kInvalidArgument, "topk: workspace is null, must have at least " + bytes + " bytes",
+                     [&] { topk(c.args); }));
+  c.args.workspace = workspace.data() + 32;
+  const auto [status, text] = error_of([&] { topk(c.args); });
+  EXPECT_EQ(status, Status::kInvalidArgument);
+  EXPECT_TRUE(text.starts_with("topk: workspace is at 0x") && text.ends_with(", must be 64-byte aligned")) << text;
+}
+
+TEST(TopkErrors, RowEnds) {
+  const std::vector<std::int32_t> lens = {1, 2};
+  std::vector<std::int32_t> ends(5);
+  EXPECT_TRUE(throws(Status::kInvalidArgument, "topk_row_ends: next_n is 0, must be at least 1",
+                     [&] { topk_row_ends(lens, 0, 4, ends); }));
+  EXPECT_TRUE(throws(Status::kInvalidArgument, "topk_row_ends: compress_ratio is -1, must be at least 0",
+                     [&] { topk_row_ends(lens, 1, -1, ends); }));
+  EXPECT_TRUE(throws(Status::kInvalidArgument,
+                     "topk_row_ends: row_ends has 5 elements, must have 2 requests * next_n = 2",
+                     [&] { topk_row_ends(lens, 2, 4, ends); }));
+}
+
+TEST(TopkRules, EveryRuleIsReachedAndNamed) {
+  std::set<TopkAlgorithm> reached;
+  for (std::int64_t k : {1, 512, 4096, 65536, 65537}) {
+    for (std::int64_t width : {0, 1, 512, 65536, 1000000}) reached.insert(choose_topk_rule(width, k).algorithm);
+  }
+  EXPECT_EQ(reached.size(), topk_rules().size());
+  std::set<std::string> names;
+  for (const TopkRule& rule : topk_rules()) {
+    EXPECT_EQ(std::string(topk_algorithm_name(rule.algorithm)), rule.name);
+    EXPECT_NE(std::string(rule.why), "");
+    EXPECT_NE(std::string(rule.limits), "");
+    names.insert(rule.name);
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"identity", "simd_filter", "select"}));
+  EXPECT_STREQ(topk_algorithm_name(TopkAlgorithm::kAuto), "auto");
+}
+
+TEST(TopkRules, ChooseTellsWhatACallWouldRun) {
+  TopkCall c(1, 100, 10), whole(1, 10, 10);
+  EXPECT_EQ(topk_choose(c.args).algorithm, TopkAlgorithm::kSimdFilter);
+  EXPECT_EQ(topk_choose(whole.args).algorithm, TopkAlgorithm::kIdentity);
+  c.args.algorithm = TopkAlgorithm::kSelect;
+  EXPECT_EQ(topk_choose(c.args).algorithm, TopkAlgorithm::kSelect);
+}
+
+}  // namespace
+}  // namespace tamis::test
