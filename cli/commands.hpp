@@ -11,6 +11,8 @@ void add_generate(CLI::App& app, int& exit_code);
 void add_verify(CLI::App& app, int& exit_code);
 void add_recall(CLI::App& app, int& exit_code);
 void add_quantize(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
+void add_explain(CLI::App& app, int& exit_code);
 void add_info(CLI::App& app, int& exit_code);
 
 }  // namespace tamis::cli

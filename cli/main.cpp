@@ -25,6 +25,8 @@ int main(int argc, char** argv) {
   tamis::cli::add_verify(app, exit_code);
   tamis::cli::add_recall(app, exit_code);
   tamis::cli::add_quantize(app, exit_code);
+  tamis::cli::add_bench(app, exit_code);
+  tamis::cli::add_explain(app, exit_code);
   tamis::cli::add_info(app, exit_code);
   try {
     // CLI11 would only say that a command is required.

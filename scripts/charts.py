@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Draws the charts and the figures of the README from the measurements in docs/measurements.
+
+  scripts/charts.py           writes docs/measurements/charts/*.svg and the measured part of README.md
+  scripts/charts.py --check   writes nothing; exits with 1 and names what is out of date
+
+Measurements are the JSON lines that `tamis bench ... --json` and scripts/bench_transformers.py print. Where a file holds
+several lines of the same case, the last one counts. The output depends on these files alone: no dates, no randomness.
+"""
+
+import argparse
+import json
+import os
+import sys
+from xml.sax.saxutils import escape
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FOLDER = os.path.join("docs", "measurements")
+BEGIN, END = "<!-- measured: begin (scripts/charts.py writes this part) -->", "<!-- measured: end -->"
+
+# Everything of a row that is not what it measured.
+RESULTS = {"us", "spread", "floor_us", "goal_us", "checked", "repeats", "commit", "bytes", "flops", "entries"}
+SHAPE = ["rows", "width", "columns", "k", "ratio", "head_dim", "requests", "tokens", "heads", "window", "topk"]
+
+
+def read_rows(name):
+    """Rows of docs/measurements/<name>, the last of each case, in the order of their first appearance."""
+    path = os.path.join(ROOT, FOLDER, name)
+    if not os.path.exists(path):
+        return []
+    rows = {}
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise SystemExit(f"charts: {FOLDER}/{name}:{number}: not JSON: {error}")
+            key = json.dumps({k: v for k, v in row.items() if k not in RESULTS and not isinstance(v, (float, list))},
+                             sort_keys=True)
+            rows[key] = row
+    return list(rows.values())
+
+
+def microseconds(value):
+    if value >= 10000:
+        return f"{value / 1000:.0f} ms"
+    if value >= 1000:
+        return f"{value / 1000:.2f} ms"
+    return f"{value:.0f} us" if value >= 100 else f"{value:.1f} us" if value >= 10 else f"{value:.2f} us"
+
+
+def case_name(row):
+    """What distinguishes the row: dtype, shape, and what is not the usual."""
+    parts = [row["dtype"]] + [f"{name} {row[name]:,}" for name in SHAPE if name in row and row[name] != 0]
+    if row["distribution"] != "normal":
+        parts.append(row["distribution"].replace("_", " "))
+    if row["algorithm"] not in ("simd", "simd_filter", "paged", "gathered"):
+        parts.append(row["algorithm"].replace("_", " "))
+    return ", ".join(parts)
+
+
+# --- Drawing ---------------------------------------------------------------------------------------------------------
+
+STYLE = """<style>
+  text { font: 12px system-ui, sans-serif; fill: #1f2328; }
+  .title { font-size: 14px; font-weight: 600; }
+  .note, .axis { fill: #59636e; font-size: 11px; }
+  .grid { stroke: #d1d9e0; } .goal { stroke: #bc4c00; stroke-dasharray: 4 3; } .goaltext { fill: #bc4c00; font-size: 11px; }
+  .bar { fill: #0969da; } .other { fill: #8c959f; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6edf3; } .note, .axis { fill: #9198a1; } .grid { stroke: #3d444d; }
+    .goal { stroke: #f0883e; } .goaltext { fill: #f0883e; } .bar { fill: #4493f8; } .other { fill: #656c76; }
+  }
+</style>"""
+
+WIDTH, LABELS, VALUES, ROW = 900, 400, 130, 22
+
+
+def bar_chart(title, note, bars, axis, goal=None):
+    """Horizontal bars. bars: (label, length, text, class); axis: (largest, step, unit); goal: (position, text)."""
+    largest, step, unit = axis
+    left, right, top = LABELS + 10, WIDTH - VALUES, 52
+    bottom = top + ROW * len(bars)
+    at = lambda value: left + (right - left) * min(value, largest) / largest
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 44}" role="img" '
+           f'aria-label="{escape(title)}">', STYLE,
+           f'<text class="title" x="10" y="20">{escape(title)}</text>']
+    tick = 0
+    while tick <= largest + 1e-9:
+        x = at(tick)
+        out.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 6}" y2="{bottom}"/>')
+        out.append(f'<text class="axis" x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{tick:g}{unit}</text>')
+        tick += step
+    for i, (label, length, text, kind) in enumerate(bars):
+        y = top + ROW * i
+        out.append(f'<text x="{LABELS}" y="{y + 13}" text-anchor="end">{escape(label)}</text>')
+        out.append(f'<rect class="{kind}" x="{left}" y="{y + 2}" width="{at(length) - left:.1f}" height="{ROW - 7}" rx="2"/>')
+        out.append(f'<text x="{at(length) + 6:.1f}" y="{y + 13}">{escape(text)}</text>')
+    if goal:
+        x = at(goal[0])
+        out.append(f'<line class="goal" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 6}" y2="{bottom}"/>')
+        out.append(f'<text class="goaltext" x="{x:.1f}" y="{top - 11}" text-anchor="middle">{escape(goal[1])}</text>')
+    out.append(f'<text class="note" x="10" y="{bottom + 34}">{escape(note)}</text>')
+    out.append("</svg>")
+    return "\n".join(out) + "\n"
+
+
+def machine(rows):
+    row = rows[-1]
+    threads = row["threads"]
+    return f"{row['cpu']}, {threads} thread{'' if threads == 1 else 's'}, commit {row['commit']}"
+
+
+def floor_chart(title, rows, goal=None):
+    """How much of the floor's speed is reached."""
+    rows = [row for row in rows if row.get("floor_us")]
+    bars = []
+    for row in rows:
+        share = 100 * row["floor_us"] / row["us"]
+        bars.append((case_name(row), share, f"{share:.0f}%, {microseconds(row['us'])}", "bar"))
+    largest = max(100, max(bar[1] for bar in bars))
+    return bar_chart(title, "Share of the floor's speed (floor / time). " + machine(rows), bars, (largest, 25, "%"), goal)
+
+
+def transformers_chart(row):
+    bars = []
+    for what in ("prefill", "decode"):
+        bars.append((f"{what}, tamis", row[f"{what}_us"] / 1000, f"{row[f'{what}_us'] / 1000:.2f} ms", "bar"))
+        theirs = row[f"transformers_{what}_us"]
+        bars.append((f"{what}, transformers {row['transformers']}", theirs / 1000, f"{theirs / 1000:.2f} ms", "other"))
+    largest = max(bar[1] for bar in bars)
+    step = next(s * 10**e for e in range(-4, 6) for s in (1, 2, 5) if largest / (s * 10**e) <= 6)
+    return bar_chart(f"{row['model']} at {row['context']:,} tokens of context: time a token",
+                     f"fp32, {machine([row])}, torch {row['torch']}", bars, (largest, step, " ms"))
+
+
+# --- What there is ---------------------------------------------------------------------------------------------------
+
+
+def outputs():
+    """Texts by path below the root."""
+    files, figures = {}, []
+    chart = lambda name: f"{FOLDER}/charts/{name}.svg".replace(os.sep, "/")
+
+    topk = [row for row in read_rows("topk_cpu.jsonl")]
+    ours = [row for row in topk if row["algorithm"] != "nth_element_pairs"]
+    if ours:
+        files[chart("topk_cpu")] = floor_chart("Top-k against a SIMD sum of the same rows", ours, (50, "goal for 262,144 fp32, k 512"))
+    for row in ours:
+        if (row["rows"], row["width"], row["k"], row["dtype"], row["distribution"]) != (1, 262144, 512, "fp32", "normal"):
+            continue
+        figures.append(("top-k of 262,144 fp32 scores, k 512", microseconds(row["us"]),
+                        f"{100 * row['floor_us'] / row['us']:.0f}% of the speed of a SIMD sum of the row (goal 50%)"))
+        for other in topk:
+            if other["algorithm"] == "nth_element_pairs" and all(
+                    other[name] == row[name] for name in ("rows", "width", "k", "dtype", "distribution", "threads")):
+                figures.append(("the same by `std::nth_element` over pairs", microseconds(other["us"]),
+                                f"tamis is {other['us'] / row['us']:.1f}x as fast (goal 5x)"))
+    for name, title in (("compressor_cpu", "Compressor steps"), ("indexer_cpu", "Index scores and selection"),
+                        ("sparse_mla_cpu", "Sparse attention")):
+        rows = read_rows(name + ".jsonl")
+        if rows:
+            files[chart(name)] = floor_chart(title + " against their floors", rows)
+    for row in read_rows("transformers_cpu.jsonl"):
+        if row["context"] == 2048:
+            files[chart("transformers_cpu")] = transformers_chart(row)
+            figures.append((f"decode of {row['model']} at 2,048 tokens, fp32", microseconds(row["decode_us"]) + " a token",
+                            f"{row['decode_ratio']:.1f}x transformers {row['transformers']} on the same CPU (goal 5x)"))
+    for row in read_rows("engine_cpu.jsonl"):
+        if row["op"] == "engine_decode" and row["context"] >= 60000:
+            peak, goal = row["peak_rss_bytes"] / 1e6, row["peak_rss_goal_bytes"] / 1e6
+            figures.append((f"{row['model']} with {row['context']:,} tokens, {row['kv_cache']} cache", f"{peak:.0f} MB peak",
+                            f"goal: below caches + weights + 200 MB = {goal:.0f} MB"))
+
+    readme = os.path.join(ROOT, "README.md")
+    text = ""
+    if os.path.exists(readme):
+        with open(readme, encoding="utf-8") as file:
+            text = file.read()
+    if BEGIN in text and END in text and figures:
+        lines = ["", "| what | measured | |", "| --- | --- | --- |"] + [f"| {a} | {b} | {c} |" for a, b, c in figures]
+        lines += ["", f"{machine(ours or [{'cpu': '?', 'threads': 1, 'commit': '?'}])}; how to repeat it: "
+                  f"[{FOLDER}]({FOLDER}/README.md).".replace(os.sep, "/"), ""]
+        if chart("topk_cpu") in files:
+            lines += [f"![Top-k against a SIMD sum of the same rows]({chart('topk_cpu')})", ""]
+        before, rest = text.split(BEGIN, 1)
+        files["README.md"] = before + BEGIN + "\n".join(lines) + END + rest.split(END, 1)[1]
+    return files
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="only say what is out of date")
+    args = parser.parse_args()
+    files = outputs()
+    stale = []
+    for path, text in files.items():
+        full = os.path.join(ROOT, path)
+        current = None
+        if os.path.exists(full):
+            with open(full, encoding="utf-8") as file:
+                current = file.read()
+        if current == text:
+            continue
+        stale.append(path)
+        if not args.check:
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            with open(full, "w", encoding="utf-8") as file:
+                file.write(text)
+    charts = os.path.join(ROOT, FOLDER, "charts")
+    for name in sorted(os.listdir(charts)) if os.path.isdir(charts) else []:
+        path = f"{FOLDER}/charts/{name}".replace(os.sep, "/")
+        if name.endswith(".svg") and path not in files:
+            stale.append(path)  # its measurements are gone
+            if not args.check:
+                os.remove(os.path.join(charts, name))
+    for path in stale:
+        print(f"{path}: {'out of date: run scripts/charts.py' if args.check else 'written' if path in files else 'removed'}")
+    return 1 if args.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
