@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <exception>
 
 #include "commands.hpp"
@@ -28,6 +29,12 @@ int main(int argc, char** argv) {
   tamis::cli::add_explain(app, exit_code);
   tamis::cli::add_info(app, exit_code);
   try {
+    // CLI11 would only say that a command is required.
+    const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+    const auto named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
+    if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), named)) {
+      throw CLI::ExtrasError(app.get_name(), {argv[1]});
+    }
     app.parse(argc, argv);
     return exit_code;
   } catch (const CLI::Success& success) {  // --help and --version

@@ -20,6 +20,19 @@ void norm_rows(float* data, std::int64_t rows, const std::vector<float>& weight,
   rmsnorm(view, {weight.data(), kF32, {width}}, eps, view);
 }
 
+// Dimensions that the cache layouts and operations fix (S-1.2); a config may say anything.
+void check_supported(const ModelConfig& config) {
+  const auto check = [](const char* key, int value, int supported) {
+    TAMIS_CHECK(value == supported, Status::kUnsupported, "model: ", key, " is ", value, ", only ", supported,
+                " is supported");
+  };
+  check("head_dim", config.head_dim, 512);
+  check("qk_rope_head_dim", config.qk_rope_head_dim, kRopeDim);
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.has_indexer()) check("index_head_dim", config.index_head_dim, 128);
+  }
+}
+
 }  // namespace
 
 Transformer Transformer::open(const std::filesystem::path& directory) {
@@ -38,6 +51,7 @@ Transformer::Layer::Layer(const Checkpoint& checkpoint, const ModelConfig& confi
 
 Transformer::Transformer(const Checkpoint& checkpoint, const ModelConfig& config)
     : config_(config), hyper_head_(checkpoint, config) {
+  check_supported(config);
   embedding_ = checkpoint.read_fp32("embed.weight", {config.vocab_size, config.hidden_size});
   norm_ = checkpoint.read_fp32("norm.weight", {config.hidden_size});
   head_ = config.tie_word_embeddings

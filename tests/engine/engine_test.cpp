@@ -88,11 +88,13 @@ std::vector<GoldenCase> golden_cases() {
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, EngineGolden, testing::ValuesIn(golden_cases()), [](const auto& c) {
-  const char* names[] = {"fp32", "bf16", "fp8"};
-  return std::string(names[static_cast<int>(c.param.precision)]) + "_chunk" + std::to_string(c.param.prefill_chunk) +
-         (c.param.companions > 0 ? "_companions" : "");
-});
+std::string golden_name(const testing::TestParamInfo<GoldenCase>& test) {
+  constexpr const char* kNames[] = {"fp32", "bf16", "fp8"};
+  return std::string(kNames[static_cast<int>(test.param.precision)]) + "_chunk" +
+         std::to_string(test.param.prefill_chunk) + (test.param.companions > 0 ? "_companions" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, EngineGolden, testing::ValuesIn(golden_cases()), golden_name);
 
 // Logits of every position, read in chunks of `chunk` next to `companions` other requests.
 std::vector<float> scores(KvPrecision precision, std::int64_t chunk, std::int64_t companions, int threads) {
