@@ -157,7 +157,8 @@ ReadWork::ReadWork(std::int64_t bytes, int num_threads)
 Work ReadWork::work() const {
   return {[this] {
     const auto count = static_cast<std::int64_t>(values_.size());
-    const std::int64_t slices = core::num_workers(num_threads_);
+    // Waking a worker takes longer than reading 64 KiB alone.
+    const std::int64_t slices = std::clamp<std::int64_t>(count * 4 / 65536, 1, core::num_workers(num_threads_));
     core::parallel_for(slices, 1, num_threads_, [&](std::int64_t begin, std::int64_t end, int) {
       const std::int64_t first = count * begin / slices, last = count * end / slices;
       [[maybe_unused]] volatile float sink = sum_fp32(values_.data() + first, static_cast<std::size_t>(last - first));

@@ -146,9 +146,8 @@ void add_topk(CLI::App* explain) {
 
 struct ExplainCompressor {
   std::vector<std::int64_t> starts, start_hi, query_lens;
-  std::int64_t ratio = 128, max_drafts = 0;
-  int threads = 1;
-  bool capturing = false, json = false;
+  std::int64_t ratio = 128, head_dim = 512, max_drafts = 0;
+  bool ring = false, capturing = false, json = false;
 };
 
 constexpr const char* kPlanMeaning[] = {
@@ -184,13 +183,12 @@ Json completed_json(const Completed& c, std::int64_t ratio) {
 std::vector<RuleLine> compressor_rule_lines(const compressor::CompressorRule* chosen) {
   std::vector<RuleLine> rules;
   for (const compressor::CompressorRule& rule : compressor::compressor_rules()) {
-    std::string limits;
-    const auto add = [&](const std::string& limit) { limits += (limits.empty() ? "" : ", ") + limit; };
-    if (rule.max_window != compressor::kAny) add(fmt::format("window <= {} rows", rule.max_window));
-    if (rule.max_workers != compressor::kAny) add(fmt::format("threads <= {}", rule.max_workers));
-    if (rule.min_entries_per_worker > 0) add(fmt::format("entries >= {} x threads", rule.min_entries_per_worker));
-    rules.push_back({fmt::format("split by {}", compressor::pool_split_name(rule.split)),
-                     limits.empty() ? "any" : limits, rule.why, &rule == chosen});
+    std::string limits = rule.ring ? "ring state" : "paged state";
+    if (rule.max_saved_bytes != compressor::kAnyBytes)
+      limits += fmt::format(", saves <= {} bytes", rule.max_saved_bytes);
+    rules.push_back(
+        {fmt::format("{}, {}", compressor::step_order_name(rule.order), compressor::state_store_name(rule.store)),
+         limits, rule.why, &rule == chosen});
   }
   return rules;
 }
@@ -222,7 +220,7 @@ void explain_compressor(const ExplainCompressor& options, bool with_step) {
                                  options.starts.size() == 1 ? "" : "s", options.capturing ? ", capturing" : "");
   text += fmt::format("plan: {} - {}\n", compressor::compress_plan_name(plan), json["why"].get<std::string>());
   Json requests = Json::array();
-  std::int64_t most_entries = 0;
+  std::int64_t num_tokens = 0;
   for (std::size_t i = 0; i < options.starts.size(); ++i) {
     const std::int64_t lo = options.starts[i], tokens = options.query_lens[i];
     const std::int64_t begin = compress_state_begin(lo, options.ratio, overlap);
@@ -244,19 +242,18 @@ void explain_compressor(const ExplainCompressor& options, bool with_step) {
                           fewest == most ? fmt::format("{}", most) : fmt::format("{} or {}", fewest, most),
                           most == 1 ? "y" : "ies");
     }
-    most_entries += most;
+    num_tokens += tokens;
     text += most > 0 && begin < hi[i] ? fmt::format("reads state rows [{}, {})\n", begin, hi[i]) : "reads no state\n";
     requests.push_back(request);
   }
   json["requests"] = requests;
   text += fmt::format("ring: {} rows a request with up to {} rejected drafts a step\n", ring, options.max_drafts);
-  const compressor::CompressorRule* rule = nullptr;
-  if (plan != CompressPlan::kNone) {
-    const std::int64_t window = (overlap ? 2 : 1) * options.ratio;
-    rule = &compressor::choose_compressor_rule(window, most_entries, core::num_workers(options.threads));
-  }
-  const std::vector<RuleLine> rules = compressor_rule_lines(rule);
-  json["threads"] = core::num_workers(options.threads);
+  // A state row is values and gates in fp32, for both halves when overlapping.
+  const std::int64_t saved_bytes = num_tokens * 2 * (overlap ? 2 : 1) * options.head_dim * 4;
+  text += fmt::format("state: saves {} bytes, {}\n", saved_bytes, options.ring ? "in rings" : "in pages");
+  const compressor::CompressorRule& rule = compressor::choose_compressor_rule(options.ring, saved_bytes);
+  const std::vector<RuleLine> rules = compressor_rule_lines(&rule);
+  json["saved_bytes"] = saved_bytes;
   json["rules"] = rules_json(rules);
   if (options.json) {
     fmt::print("{}\n", json.dump());
@@ -275,7 +272,7 @@ void add_compressor(CLI::App* explain) {
       "Examples:\n"
       "  tamis explain compressor --starts 80,127 --query-lens 80,1\n"
       "  tamis explain compressor --starts 120 --start-hi 128 --query-lens 4 --ratio 128");
-  const CLI::Range position_range(std::int64_t{0}, std::int64_t{1} << 40);  // sums of two stay far from overflow
+  const CLI::Range position_range(std::int64_t{0}, std::int64_t{1} << 32);  // bytes of them stay far from overflow
   auto* starts = command->add_option("--starts", options->starts, "First position of each request in this step")
                      ->delimiter(',')
                      ->check(position_range)
@@ -298,7 +295,11 @@ void add_compressor(CLI::App* explain) {
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20))
       ->type_name("N")
       ->capture_default_str();
-  add_threads(command, options->threads);
+  command->add_flag("--ring", options->ring, "State is a ring for each request instead of pages");
+  command->add_option("--head-dim", options->head_dim, "Numbers an entry: 512 (main), 128 (indexer)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
+      ->type_name("D")
+      ->capture_default_str();
   add_json(command, options->json);
   command->callback([options, starts, lens] { explain_compressor(*options, shape_given({starts, lens})); });
 }

@@ -106,11 +106,20 @@ TEST(ExplainCompressor, OverlappingRatioReadsTheGroupBefore) {
   EXPECT_EQ(answer["ring_rows"], 12);
 }
 
-TEST(ExplainCompressor, PlanNoneNeedsNoRule) {
+TEST(ExplainCompressor, PlanNoneStillSavesState) {
   const nlohmann::json answer = explain("compressor --starts 0,300 --query-lens 127,1");
   EXPECT_EQ(answer["plan"], "none");
-  EXPECT_TRUE(chosen(answer).is_null());
+  EXPECT_EQ(answer["saved_bytes"], 128 * 2 * 512 * 4);
+  EXPECT_FALSE(chosen(answer).is_null());
   expect_text("compressor --starts 0,300 --query-lens 127,1", {"plan: none", "pooling is skipped"});
+}
+
+TEST(ExplainCompressor, RuleFollowsTheStatesFormAndSize) {
+  const std::string step = "compressor --ratio 4 --starts 0 --query-lens ";
+  EXPECT_EQ(chosen(explain(step + "8"))["choice"], "together, cached");
+  EXPECT_EQ(chosen(explain(step + "8192"))["choice"], "together, streamed");
+  EXPECT_EQ(chosen(explain(step + "8192 --ring"))["choice"], "pool_then_save, cached");
+  EXPECT_EQ(explain(step + "8 --head-dim 128")["saved_bytes"], 8 * 2 * 2 * 128 * 4);
 }
 
 TEST(ExplainCompressor, CapturingIsUnknown) {
