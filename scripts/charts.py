@@ -20,7 +20,8 @@ BEGIN, END = "<!-- measured: begin (scripts/charts.py writes this part) -->", "<
 
 # Everything of a row that is not what it measured.
 RESULTS = {"us", "spread", "floor_us", "goal_us", "checked", "repeats", "commit", "bytes", "flops", "entries"}
-SHAPE = ["rows", "width", "columns", "k", "ratio", "head_dim", "requests", "tokens", "heads", "window", "topk"]
+# Shape by name, in the order of labels. A head size goes with its cache layout and is left out.
+SHAPE = ["rows", "width", "columns", "k", "ratio", "requests", "tokens", "heads", "window", "topk"]
 
 
 def read_rows(name):
@@ -53,7 +54,7 @@ def microseconds(value):
 
 def case_name(row):
     """What distinguishes the row: dtype, shape, and what is not the usual."""
-    parts = [row["dtype"]] + [f"{name} {row[name]:,}" for name in SHAPE if name in row and row[name] != 0]
+    parts = [row["dtype"]] + [f"{name} {row[name]:,}" for name in SHAPE if row.get(name, 0) != 0]
     if row["distribution"] != "normal":
         parts.append(row["distribution"].replace("_", " "))
     if row["algorithm"] not in ("simd", "simd_filter", "paged", "gathered"):
