@@ -4,9 +4,7 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 
-#include "core/check.hpp"
 #include "tamis/compressor.hpp"
 
 namespace tamis::compressor {
@@ -36,8 +34,8 @@ struct CompressorRule {
 };
 
 // First row that fits wins, so order matters. AMD EPYC (Zen 4), one thread, fp32: 8,192 tokens of C128 took 7.1 ms with
-// cached stores and 5.0 ms with streamed ones, of the indexer 4.1 and 3.0, of C4 13.2 and 12.3; 512 tokens of C4 (4
-// MiB) took 0.38 and 0.44 ms.
+// cached stores and 5.0 ms with streamed ones, of the indexer 4.1 and 3.0, of C4 about the same (13 ms) with either;
+// 512 tokens of C4 (4 MiB) took 0.38 and 0.44 ms. 8 MiB lies between what was measured.
 inline constexpr CompressorRule kCompressorRules[] = {
     // ring  max_saved_bytes     order                     store                  why
     {true, kAnyBytes, StepOrder::kPoolThenSave, StateStore::kCached,
@@ -66,29 +64,6 @@ inline const char* compress_plan_name(CompressPlan plan) {
     case CompressPlan::kUnknown: return "unknown";
   }
   return "?";
-}
-
-/// What `tamis explain compressor` prints for one step: what each request completes and reads, the plan with its
-/// consequence, the rule.
-/// @param row_bytes  Bytes of a state row: 2 * coff * d numbers.
-inline std::string explain_compressor(std::span<const std::int64_t> starts, std::span<const std::int64_t> query_lens,
-                                      std::int64_t ratio, bool overlap, bool ring, std::int64_t row_bytes) {
-  const CompressPlan plan = compress_plan(starts, query_lens, ratio);
-  std::int64_t tokens = 0;
-  std::string text = core::concat("compressor ratio ", ratio, overlap ? " (overlapping), " : ", ",
-                                  ring ? "ring" : "paged", " state, ", starts.size(), " requests\n");
-  for (std::size_t i = 0; i < starts.size(); ++i) {
-    tokens += query_lens[i];
-    text += core::concat("  request ", i, ": start ", starts[i], ", ", query_lens[i], " tokens, completes ",
-                         (starts[i] + query_lens[i]) / ratio - starts[i] / ratio, ", may read state rows [",
-                         compress_state_begin(starts[i], ratio, overlap), ", ", starts[i], ")\n");
-  }
-  text += core::concat("  plan ", compress_plan_name(plan),
-                       plan == CompressPlan::kNone ? ": state is saved, pooling is skipped\n"
-                                                   : ": state is saved, entries are pooled and stored\n");
-  const CompressorRule& rule = choose_compressor_rule(ring, tokens * row_bytes);
-  return text + core::concat("  order ", step_order_name(rule.order), ", state ", state_store_name(rule.store), ": ",
-                             rule.why, "\n");
 }
 
 }  // namespace tamis::compressor

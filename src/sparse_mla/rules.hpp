@@ -16,7 +16,8 @@ struct SplitRule {
 };
 
 // First row that fits wins. Each piece decodes the row's keys for itself, which costs about as much as attending with 4
-// heads (85 ns against 20 ns a head and fp8 key on a Zen 4 core): pieces of 16 heads lose a fifth, pieces of 32 a tenth.
+// heads (85 ns against 20 ns a head and fp8 key on a Zen 4 core): pieces of 16 heads lose a fifth, pieces of 32 a
+// tenth.
 inline constexpr SplitRule kSplitRules[] = {
     {4, kAllHeads, "rows alone keep the workers busy, and a row's keys are decoded once"},
     {1, 32, "few rows a worker: halves or quarters of a row even out the end"},
