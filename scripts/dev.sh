@@ -17,6 +17,7 @@ build_packages=(cmake ninja-build g++ pkg-config libhwy-dev libtbb-dev libdnnl-d
                 nlohmann-json3-dev libcli11-dev libfmt-dev libpcre2-dev libgtest-dev)
 format_packages=(clang-format-14)
 fuzz_packages=(clang libclang-rt-14-dev)
+charts_packages=(python3)
 
 # --- Small helpers ---------------------------------------------------------------------------------------------------
 
@@ -40,6 +41,7 @@ Usage: scripts/dev.sh COMMAND [ARGUMENTS]
   package               Install a static and a shared build into scratch prefixes and build the consumers of
                         tests/package against each.
   fuzz [SECONDS]        Build the fuzz targets and run each for SECONDS (default 60) on a corpus kept in build/fuzz.
+  charts [--check]      Draw the charts and the README's figures from docs/measurements, or say whether they are up to date.
   gpu-stage             Fill .gpu-stage/ with programs, tests and the shared libraries they need, for a machine that has
                         none of our packages.
   setup                 Install the Debian packages that a build needs. Every command does this by itself.
@@ -306,6 +308,11 @@ libraries_of() {
     grep -vE '/(libc|libm|libdl|librt|libpthread|libresolv|libutil|ld-linux[^/]*)\.so' || true
 }
 
+command_charts() {
+  need "${charts_packages[@]}"
+  python3 scripts/charts.py "$@"
+}
+
 command_gpu-stage() {
   local stage=.gpu-stage program
   command_setup
@@ -335,7 +342,7 @@ command_clean() {
 command=${1:-help}
 if (($# > 0)); then shift; fi
 case $command in
-  build | clean | format | fuzz | gpu-stage | package | run | sanitize | setup | test) "command_$command" "$@" ;;
+  build | charts | clean | format | fuzz | gpu-stage | package | run | sanitize | setup | test) "command_$command" "$@" ;;
   help | -h | --help) show_help ;;
   *)
     show_help >&2
