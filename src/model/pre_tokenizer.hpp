@@ -18,7 +18,7 @@ class PreTokenizer {
   /// One piece at a time: its bytes and where they begin in the text.
   using Sink = std::function<void(std::string_view piece, std::size_t offset)>;
 
-  /// @throws Error kDataError for a malformed part; kUnsupported for a kind that is not implemented.
+  /// @throws Error kDataError for a malformed part; kUnsupported for a kind that byte-level BPE models do not use.
   static PreTokenizer parse(const Json& part, const std::string& name);
 
   /// @param text  Valid UTF-8.
