@@ -9,6 +9,8 @@
 
 namespace tamis::compressor {
 
+inline constexpr std::int64_t kMaxRatio = 1024;  // most rows of a group
+
 /// Checked arguments of one step, as every backend takes them. Strides are in elements of the tensor's dtype.
 struct CompressorParams {
   std::int64_t ratio = 0;     // R
@@ -77,8 +79,6 @@ inline TokenPlace place_token(const CompressorParams& p, std::int64_t token) {
   return place;
 }
 
-inline bool completes_entry(const CompressorParams& p, std::int64_t position) {
-  return position % p.ratio == p.ratio - 1;  // not (position + 1) % R, which overflows for a stale maximum
 /// For tokens inside the range of `request`: false for padding.
 inline bool is_token_of(const CompressorParams& p, std::int64_t token, std::int64_t request) {
   return p.positions[token] >= 0 && p.token_to_request[token] == request;
@@ -93,6 +93,8 @@ inline std::int64_t find_token_before(const CompressorParams& p, const TokenPlac
   return -1;
 }
 
+inline bool completes_entry(const CompressorParams& p, std::int64_t position) {
+  return position % p.ratio == p.ratio - 1;  // not (position + 1) % R, which overflows for a stale maximum
 }
 
 /// Byte offset of a state row; block and row must be in range.
@@ -113,8 +115,6 @@ inline const std::byte* find_state_row(const CompressorParams& p, std::int64_t r
   return p.state + state_offset(p, block, position % p.block_size);
 }
 
-/// Row that a token of this step is saved to, or null where nothing is to be saved. A ring keeps the last block_size
-/// positions of a step only: earlier ones would be overwritten by them.
 /// True if a later token of the same request and step belongs in the same row of the ring: the one that is block_size
 /// positions on, or any past it. Without padding between them it is block_size tokens on, where the search begins.
 inline bool is_replaced_in_ring(const CompressorParams& p, const TokenPlace& place, std::int64_t token) {
@@ -125,6 +125,8 @@ inline bool is_replaced_in_ring(const CompressorParams& p, const TokenPlace& pla
   return false;
 }
 
+/// Row that a token of this step is saved to, or null where nothing is to be saved. A ring keeps the last block_size
+/// positions of a step only: earlier ones would be overwritten by them.
 inline std::byte* find_save_row(const CompressorParams& p, const TokenPlace& place, std::int64_t token) {
   if (p.state_ring != nullptr) {
     const std::int64_t block = p.state_ring[place.request];
