@@ -30,7 +30,7 @@ struct IndexQueryArgs {
       index_q;  ///< Out: [tokens, index_heads, 128] fp32, bf16 or uint8/fp8; kMxfp4: [tokens, index_heads, 64] uint8.
   TensorView index_q_scale;  ///< Out, kMxfp4 only: [tokens, index_heads, 4] uint8.
   TensorView index_weights;  ///< Out: [tokens, index_heads] fp32 = weight (* q scale) * 128^-0.5 * index_heads^-0.5.
-  int num_threads = 0;
+  int num_threads = 0;       ///< >= 0: 0 lets the TBB arena decide, 1 stays on the calling thread. Never the result.
   Stream stream;
 };
 
@@ -79,12 +79,15 @@ struct IndexTopkArgs {
   ConstTensorView mapping_page_table;  ///< kPageTable: table of the cache attended to (same row_to_table).
   std::int64_t mapping_page_size = 0;  ///< kPageTable: its page size.
   int num_threads = 0;
-  void* workspace = nullptr;  ///< index_topk_workspace_bytes(args), 64-byte aligned; contents may be anything.
+  void* workspace = nullptr;  ///< See index_topk_workspace_bytes(); 64-byte aligned; contents may be anything.
   std::size_t workspace_bytes = 0;
   Stream stream;
 };
 
-/// Bounded by threads, k and a fixed block of columns, never by rows x columns.
+/// Bytes of workspace that let index_topk(args) use all its threads: bounded by threads, k and a fixed block of
+/// columns, never by rows x columns. With num_threads = 0 it is sized for the calling thread's TBB arena. index_topk()
+/// accepts less, down to what one thread needs for one row, and then runs with the threads that fit: a size that was
+/// asked for in a smaller arena than the one of the call, or for any other num_threads, is enough.
 std::size_t index_topk_workspace_bytes(const IndexTopkArgs& args);
 
 /// Equal, element for element, to index_logits() in fp32 followed by topk(). Rows with at most k columns are not scored

@@ -53,6 +53,7 @@ void check(const IndexQueryArgs& args) {
               ": index_q_scale is ", core::describe(args.index_q_scale), ", must be absent for format ",
               indexer::index_format_name(args.format));
   core::check_view(args.index_weights, {kOp, "index_weights", {DType::kFloat32}, {tokens, heads}});
+  indexer::check_num_threads(args.num_threads, kOp);
 }
 
 template <typename Pointer>

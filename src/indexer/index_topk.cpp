@@ -48,7 +48,7 @@ indexer::IndexTopkParams check(const IndexTopkArgs& args) {
       core::fail(Status::kInvalidArgument, kOp, ": mapping is ", static_cast<int>(args.mapping),
                  ", must be kNone, kPageTable or kRagged");
   }
-  p.num_threads = args.num_threads;
+  indexer::check_num_threads(args.num_threads, kOp);
   p.workers = core::num_workers(args.num_threads);
   return p;
 }
@@ -61,14 +61,17 @@ std::size_t index_topk_workspace_bytes(const IndexTopkArgs& args) {
 
 void index_topk(const IndexTopkArgs& args) {
   const indexer::IndexTopkParams p = check(args);
-  const std::size_t needed = indexer::fused_topk_workspace_bytes(p);
+  // A workspace sized under another thread arena than the one of the call may hold fewer workers than the call would
+  // take; it runs with those that fit.
+  const std::size_t needed = indexer::fused_topk_min_workspace_bytes(p);
   TAMIS_CHECK(args.workspace_bytes >= needed, Status::kInvalidArgument, kOp, ": workspace has ", args.workspace_bytes,
-              " bytes, must have ", needed);
+              " bytes, must have at least ", needed, " (index_topk_workspace_bytes)");
   TAMIS_CHECK(needed == 0 || args.workspace != nullptr, Status::kInvalidArgument, kOp,
-              ": workspace is null, must have ", needed, " bytes");
-  TAMIS_CHECK(reinterpret_cast<std::uintptr_t>(args.workspace) % 64 == 0, Status::kInvalidArgument, kOp,
-              ": workspace is not aligned to 64 bytes");
-  indexer::fused_topk(p, args.workspace);
+              ": workspace is null, must have at least ", needed, " bytes");
+  const auto past = reinterpret_cast<std::uintptr_t>(args.workspace) % 64;
+  TAMIS_CHECK(needed == 0 || past == 0, Status::kInvalidArgument, kOp, ": workspace is ", past,
+              " bytes past a multiple of 64, must be 64-byte aligned");
+  indexer::fused_topk(p, args.workspace, args.workspace_bytes);
 }
 
 }  // namespace tamis

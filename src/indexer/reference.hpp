@@ -143,6 +143,9 @@ struct ReferenceScore {
   double magnitude = 0;
 };
 
+// Value of a UE8M0 byte; 255 means infinity (ops/quantize.hpp).
+inline double reference_ue8m0(int byte) { return byte == 255 ? HUGE_VAL : std::ldexp(1.0, byte - 127); }
+
 /// One key as numbers, without its kIndexerFp8 scale, which is in `scale`.
 struct ReferenceKey {
   std::vector<double> values;
@@ -169,7 +172,7 @@ inline ReferenceKey reference_key(const ConstPagedCache& cache, std::int64_t slo
         const auto pair = reference_load<std::uint8_t>(cache.data, page + 64 * entry + c / 2);
         const auto code = static_cast<std::uint8_t>(c % 2 == 0 ? pair & 0xFU : pair >> 4);
         const auto scale = reference_load<std::uint8_t>(cache.data, page + cache.page_size * 64 + 4 * entry + c / 32);
-        key.values.push_back(std::ldexp(static_cast<double>(core::e2m1_to_float(code)), scale - 127));
+        key.values.push_back(static_cast<double>(core::e2m1_to_float(code)) * reference_ue8m0(scale));
       }
     }
   }
@@ -195,7 +198,7 @@ inline std::vector<double> reference_query_head(const IndexScoreArgs& args, std:
         const auto scale =
             reference_load<std::uint8_t>(args.index_q_scale.data(), row * args.index_q_scale.stride(0) +
                                                                         head * args.index_q_scale.stride(1) + c / 32);
-        q.push_back(std::ldexp(static_cast<double>(core::e2m1_to_float(code)), scale - 127));
+        q.push_back(static_cast<double>(core::e2m1_to_float(code)) * reference_ue8m0(scale));
       }
     }
   }

@@ -13,6 +13,9 @@ inline constexpr std::int64_t kSplitColumns = 1024;
 /// Such pieces in a step for each worker: with one, a worker that is a little late would hold up all others.
 inline constexpr std::int64_t kSplitChunksPerWorker = 4;
 
+/// More workers than this are never taken: num_threads may be any number, and each worker has a share of the workspace.
+inline constexpr int kMaxWorkers = 1024;
+
 /// Rows that meet a decoded segment of keys together. Decoding a segment costs about as much as scoring it with four
 /// heads of one row, so 32 rows make it vanish even at 8 heads.
 inline constexpr std::int64_t kMaxRowBlock = 32;

@@ -41,6 +41,10 @@ const char* index_format_name(IndexFormat format) noexcept {
   return "unknown format";
 }
 
+void check_num_threads(int num_threads, std::string_view op) {
+  TAMIS_CHECK(num_threads >= 0, Status::kInvalidArgument, op, ": num_threads is ", num_threads, ", must be >= 0");
+}
+
 IndexScoreParams check_score_args(const IndexScoreArgs& args, std::string_view op) {
   IndexScoreParams p;
   p.format = args.format;

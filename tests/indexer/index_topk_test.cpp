@@ -321,10 +321,11 @@ TEST(IndexTopkError, Texts) {
   fails("ragged_offsets is absent, must be int32 or int64 [2]",
         [](IndexTopkArgs& a) { a.mapping = TopkMapping::kRagged; });
   const std::string needed = std::to_string(workspace.size());
-  fails("workspace has " + std::to_string(workspace.size() - 1) + " bytes, must have " + needed,
+  fails("workspace has " + std::to_string(workspace.size() - 1) + " bytes, must have at least " + needed +
+            " (index_topk_workspace_bytes)",
         [](IndexTopkArgs& a) { --a.workspace_bytes; });
-  fails("workspace is null, must have " + needed + " bytes", [](IndexTopkArgs& a) { a.workspace = nullptr; });
-  fails("workspace is not aligned to 64 bytes",
+  fails("workspace is null, must have at least " + needed + " bytes", [](IndexTopkArgs& a) { a.workspace = nullptr; });
+  fails("workspace is 4 bytes past a multiple of 64, must be 64-byte aligned",
         [](IndexTopkArgs& a) { a.workspace = static_cast<char*>(a.workspace) + 4; });
   IndexTopkArgs args = good;
   args.k = -1;

@@ -21,6 +21,7 @@ using topk_cpu::TopkAccumulator;
 // lays it out for the size query and for the run.
 struct Plan {
   IndexTopkSplit split = IndexTopkSplit::kRows;
+  int workers = 1;
   std::int64_t row_block = 1;
   std::int64_t step_columns = 0;  // kColumns: columns scored before the selection sees them
   std::size_t scratch_bytes = 0;  // a worker
@@ -30,22 +31,52 @@ struct Plan {
   std::size_t bytes = 0;
 };
 
-Plan make_plan(const IndexTopkParams& p) {
-  Plan plan;
-  if (p.k == 0 || p.score.rows == 0) return plan;
-  const auto workers = static_cast<std::size_t>(p.workers);
-  plan.split = choose_index_topk_rule(p.score.rows, p.score.max_columns, p.workers).split;
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// Where the parts lie, once split, workers and row_block are chosen.
+void lay_out(const IndexTopkParams& p, Plan& plan) {
+  const auto workers = static_cast<std::size_t>(plan.workers);
   plan.scratch_bytes = (sizeof(ScoreScratch) + 63) / 64 * 64;
   plan.top_bytes = TopkAccumulator::workspace_bytes(p.k, p.score.max_columns);
   plan.tops_offset = workers * plan.scratch_bytes;
   if (plan.split == IndexTopkSplit::kRows) {
-    plan.row_block = choose_row_block(p.score.rows, p.workers);
     plan.bytes = plan.tops_offset + workers * static_cast<std::size_t>(plan.row_block) * plan.top_bytes;
   } else {
-    plan.row_block = std::min(p.score.rows, kSplitRowBlock);
-    plan.step_columns = kSplitColumns * kSplitChunksPerWorker * p.workers;
     plan.scores_offset = plan.tops_offset + static_cast<std::size_t>(plan.row_block) * plan.top_bytes;
     plan.bytes = plan.scores_offset + static_cast<std::size_t>(plan.row_block * plan.step_columns) * sizeof(float);
+  }
+}
+
+// For up to `workers` workers; no more than there are pieces of work.
+Plan make_plan(const IndexTopkParams& p, int workers) {
+  Plan plan;
+  if (p.k == 0 || p.score.rows == 0) return plan;
+  workers = std::min(workers, kMaxWorkers);
+  plan.split = choose_index_topk_rule(p.score.rows, p.score.max_columns, workers).split;
+  std::int64_t pieces = 1;
+  if (plan.split == IndexTopkSplit::kRows) {
+    plan.row_block = choose_row_block(p.score.rows, workers);
+    pieces = ceil_div(p.score.rows, plan.row_block);
+  } else {
+    plan.row_block = std::min(p.score.rows, kSplitRowBlock);
+    pieces = ceil_div(p.score.max_columns, kSplitColumns);
+  }
+  plan.workers = static_cast<int>(std::min<std::int64_t>(workers, pieces));
+  if (plan.split == IndexTopkSplit::kColumns)
+    plan.step_columns = kSplitColumns * std::min(kSplitChunksPerWorker * plan.workers, pieces);
+  lay_out(p, plan);
+  return plan;
+}
+
+// The plan with the most workers that fits `bytes`. One worker has no column split, so that its rows can be taken one
+// by one until even one is too many.
+Plan fit_plan(const IndexTopkParams& p, std::size_t bytes) {
+  int workers = std::min(p.workers, kMaxWorkers);
+  Plan plan = make_plan(p, workers);
+  while (plan.bytes > bytes && workers > 1) plan = make_plan(p, --workers);
+  while (plan.bytes > bytes && plan.row_block > 1) {
+    plan.row_block /= 2;
+    lay_out(p, plan);
   }
   return plan;
 }
@@ -134,22 +165,20 @@ struct AccumulatorRoom {
 };
 
 void run_rows(const IndexTopkParams& p, const Plan& plan, std::byte* workspace) {
-  core::parallel_for(
-      p.score.rows, plan.row_block, p.num_threads, [&](std::int64_t begin, std::int64_t end, int worker) {
-        auto* scratch = new (workspace + static_cast<std::size_t>(worker) * plan.scratch_bytes) ScoreScratch;
-        std::byte* memory =
-            workspace + plan.tops_offset +
-            static_cast<std::size_t>(worker) * static_cast<std::size_t>(plan.row_block) * plan.top_bytes;
-        Window windows[kMaxRowBlock];
-        AccumulatorRoom<kMaxRowBlock> room;
-        TopkAccumulator* tops = room.get();
-        begin_rows(p, plan, begin, end - begin, memory, windows, tops);
-        score_rows(p.score, begin, windows, end - begin, *scratch,
-                   [&](std::int64_t row, std::int64_t column, std::int64_t n, const float* scores) {
-                     tops[row - begin].feed(scores, n, column - windows[row - begin].start);
-                   });
-        finish_rows(p, begin, end - begin, windows, tops);
-      });
+  core::parallel_for(p.score.rows, plan.row_block, plan.workers, [&](std::int64_t begin, std::int64_t end, int worker) {
+    auto* scratch = new (workspace + static_cast<std::size_t>(worker) * plan.scratch_bytes) ScoreScratch;
+    std::byte* memory = workspace + plan.tops_offset +
+                        static_cast<std::size_t>(worker) * static_cast<std::size_t>(plan.row_block) * plan.top_bytes;
+    Window windows[kMaxRowBlock];
+    AccumulatorRoom<kMaxRowBlock> room;
+    TopkAccumulator* tops = room.get();
+    begin_rows(p, plan, begin, end - begin, memory, windows, tops);
+    score_rows(p.score, begin, windows, end - begin, *scratch,
+               [&](std::int64_t row, std::int64_t column, std::int64_t n, const float* scores) {
+                 tops[row - begin].feed(scores, n, column - windows[row - begin].start);
+               });
+    finish_rows(p, begin, end - begin, windows, tops);
+  });
 }
 
 void run_columns(const IndexTopkParams& p, const Plan& plan, std::byte* workspace) {
@@ -172,7 +201,7 @@ void run_columns(const IndexTopkParams& p, const Plan& plan, std::byte* workspac
     for (std::int64_t step = all.start / kSegmentKeys * kSegmentKeys; step < all.end; step += plan.step_columns) {
       const std::int64_t step_end = std::min(step + plan.step_columns, all.end);
       core::parallel_for(
-          step_end - step, kSplitColumns, p.num_threads, [&](std::int64_t from, std::int64_t to, int worker) {
+          step_end - step, kSplitColumns, plan.workers, [&](std::int64_t from, std::int64_t to, int worker) {
             Window pieces[kSplitRowBlock];
             for (std::int64_t i = 0; i < count; ++i) pieces[i] = clip(i, step + from, step + to);
             auto* scratch = new (workspace + static_cast<std::size_t>(worker) * plan.scratch_bytes) ScoreScratch;
@@ -182,7 +211,7 @@ void run_columns(const IndexTopkParams& p, const Plan& plan, std::byte* workspac
                                      static_cast<std::size_t>(n) * sizeof(float));
                        });
           });
-      core::parallel_for(count, 1, p.num_threads, [&](std::int64_t i, std::int64_t, int) {
+      core::parallel_for(count, 1, plan.workers, [&](std::int64_t i, std::int64_t, int) {
         const Window w = clip(i, step, step_end);
         if (w.size() <= 0) return;
         tops[i].feed(step_scores + i * plan.step_columns + (w.start - step), w.size(), w.start - windows[i].start);
@@ -194,11 +223,19 @@ void run_columns(const IndexTopkParams& p, const Plan& plan, std::byte* workspac
 
 }  // namespace
 
-std::size_t fused_topk_workspace_bytes(const IndexTopkParams& p) { return make_plan(p).bytes; }
+std::size_t fused_topk_workspace_bytes(const IndexTopkParams& p) { return make_plan(p, p.workers).bytes; }
 
-void fused_topk(const IndexTopkParams& p, void* workspace) {
-  const Plan plan = make_plan(p);
+std::size_t fused_topk_min_workspace_bytes(const IndexTopkParams& p) {
+  Plan plan = make_plan(p, 1);
+  if (plan.bytes == 0) return 0;
+  plan.row_block = 1;
+  lay_out(p, plan);
+  return plan.bytes;
+}
+
+void fused_topk(const IndexTopkParams& p, void* workspace, std::size_t workspace_bytes) {
   if (p.k == 0 || p.score.rows == 0) return;
+  const Plan plan = fit_plan(p, workspace_bytes);
   static_assert(kSplitColumns % kSegmentKeys == 0);
   if (plan.split == IndexTopkSplit::kRows) run_rows(p, plan, static_cast<std::byte*>(workspace));
   else run_columns(p, plan, static_cast<std::byte*>(workspace));

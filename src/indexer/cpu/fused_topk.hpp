@@ -17,14 +17,18 @@ struct IndexTopkParams {
   ConstTensorView mapping_page_table;
   std::int64_t mapping_page_size = 1;
   ConstTensorView ragged_offsets;
-  int num_threads = 0;
-  int workers = 1;
+  int workers = 1;  // at most; fewer where there is less work or workspace
 };
 
+/// For all of p.workers that the work can keep busy.
 std::size_t fused_topk_workspace_bytes(const IndexTopkParams& p);
 
+/// For one worker and one row at a time: what a call cannot do without.
+std::size_t fused_topk_min_workspace_bytes(const IndexTopkParams& p);
+
 /// Scores blocks of columns and feeds them to one accumulator a row; no more than a step of columns is ever stored.
-/// @param workspace  fused_topk_workspace_bytes(p), 64-byte aligned.
-void fused_topk(const IndexTopkParams& p, void* workspace);
+/// @param workspace        64-byte aligned.
+/// @param workspace_bytes  At least fused_topk_min_workspace_bytes(p); decides how many workers run, not the result.
+void fused_topk(const IndexTopkParams& p, void* workspace, std::size_t workspace_bytes);
 
 }  // namespace tamis::indexer

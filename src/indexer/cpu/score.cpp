@@ -218,9 +218,10 @@ HWY_INLINE hn::Vec<D> Relu(D d, hn::Vec<D> x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x);
 }
 
-// Adds the heads of `groups` packed groups to the scores of one panel; starts from 0 or from what scores holds.
+// Adds `heads` packed heads to the scores of one panel; starts from 0 or from what scores holds. A last tile that is
+// not full multiplies zeros, too, but only heads that are there are added: 0 * inf of an infinite key is NaN.
 void ScorePanel(const float* HWY_RESTRICT panel, const float* HWY_RESTRICT packed, const float* HWY_RESTRICT weights,
-                int groups, bool resume, float* HWY_RESTRICT scores) {
+                int heads, bool resume, float* HWY_RESTRICT scores) {
   const hn::CappedTag<float, kPanelKeys / 2> d;
   using V = hn::Vec<decltype(d)>;
   const int lanes = static_cast<int>(hn::Lanes(d));
@@ -228,33 +229,34 @@ void ScorePanel(const float* HWY_RESTRICT panel, const float* HWY_RESTRICT packe
   for (int key = 0; key < kPanelKeys; key += 2 * lanes) {
     V sum0 = resume ? hn::Load(d, scores + key) : zero;
     V sum1 = resume ? hn::Load(d, scores + key + lanes) : zero;
-    for (int g = 0; g < groups; ++g) {
-      for (int t = 0; t < kHeadGroup; t += kTileHeads) {
-        const float* HWY_RESTRICT q = packed + g * kHeadGroup * kHeadDim + t;
-        const float* HWY_RESTRICT k = panel + key;
-        V dot0[kTileHeads];
-        V dot1[kTileHeads];
+    static_assert(kHeadGroup % kTileHeads == 0);
+    for (int head = 0; head < heads; head += kTileHeads) {
+      const float* HWY_RESTRICT q = packed + head / kHeadGroup * kHeadGroup * kHeadDim + head % kHeadGroup;
+      const float* HWY_RESTRICT k = panel + key;
+      V dot0[kTileHeads];
+      V dot1[kTileHeads];
 #pragma GCC unroll 8
-        for (int h = 0; h < kTileHeads; ++h) dot0[h] = dot1[h] = zero;
-        for (int c = 0; c < kHeadDim; ++c) {
-          const V k0 = hn::Load(d, k);
-          const V k1 = hn::Load(d, k + lanes);
-#pragma GCC unroll 8
-          for (int h = 0; h < kTileHeads; ++h) {
-            const V qh = hn::Set(d, q[h]);
-            dot0[h] = hn::MulAdd(qh, k0, dot0[h]);
-            dot1[h] = hn::MulAdd(qh, k1, dot1[h]);
-          }
-          q += kHeadGroup;
-          k += kPanelKeys;
-        }
-        const float* w = weights + g * kHeadGroup + t;
+      for (int h = 0; h < kTileHeads; ++h) dot0[h] = dot1[h] = zero;
+      for (int c = 0; c < kHeadDim; ++c) {
+        const V k0 = hn::Load(d, k);
+        const V k1 = hn::Load(d, k + lanes);
 #pragma GCC unroll 8
         for (int h = 0; h < kTileHeads; ++h) {
-          const V wh = hn::Set(d, w[h]);
-          sum0 = hn::MulAdd(wh, Relu(d, dot0[h]), sum0);
-          sum1 = hn::MulAdd(wh, Relu(d, dot1[h]), sum1);
+          const V qh = hn::Set(d, q[h]);
+          dot0[h] = hn::MulAdd(qh, k0, dot0[h]);
+          dot1[h] = hn::MulAdd(qh, k1, dot1[h]);
         }
+        q += kHeadGroup;
+        k += kPanelKeys;
+      }
+      const float* w = weights + head;
+      const int present = heads - head;
+#pragma GCC unroll 8
+      for (int h = 0; h < kTileHeads; ++h) {
+        if (h >= present) continue;
+        const V wh = hn::Set(d, w[h]);
+        sum0 = hn::MulAdd(wh, Relu(d, dot0[h]), sum0);
+        sum1 = hn::MulAdd(wh, Relu(d, dot1[h]), sum1);
       }
     }
     hn::Store(sum0, d, scores + key);
@@ -285,7 +287,7 @@ HWY_EXPORT(ScaleScores);
 // Stands for keys that are missing or not asked for: the widest entry (512 bytes of fp32), and its scale.
 alignas(64) constexpr std::uint8_t kZeroEntry[4 * kHeadDim] = {};
 
-// Decodes heads [begin, begin + count) of a row and packs them, zeros after the last.
+// Decodes heads [begin, begin + count) of a row and packs them, zeros up to the end of the last group.
 void pack_query(const IndexScoreParams& p, std::int64_t row, std::int64_t begin, int count, ScoreScratch& s) {
   alignas(64) float group[kHeadGroup * kHeadDim];
   for (int g = 0; g * kHeadGroup < count; ++g) {
@@ -366,10 +368,9 @@ void score_segment(const IndexScoreParams& p, std::int64_t row, std::int64_t seg
       pack_query(p, row, head, count, s);
       s.packed_row = row;
     }
-    const int groups = (count + kHeadGroup - 1) / kHeadGroup;
     for (int panel = first; panel < last; ++panel) {
       HWY_DYNAMIC_DISPATCH(ScorePanel)
-      (s.keys + panel * kPanelKeys * kHeadDim, s.packed_q, s.packed_weights, groups, head > 0,
+      (s.keys + panel * kPanelKeys * kHeadDim, s.packed_q, s.packed_weights, count, head > 0,
        scores + panel * kPanelKeys);
     }
     head += kChunkHeads;

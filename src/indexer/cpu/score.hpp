@@ -34,7 +34,7 @@ struct ScoreScratch {
   // Decoded keys [panel][dim][key], their scales, and where they lie.
   alignas(64) float keys[kSegmentKeys * kHeadDim];
   alignas(64) float key_scales[kSegmentKeys];
-  // Queries of one row, [group][dim][head], and their weights; heads past the last have weight 0.
+  // Queries of one row, [group][dim][head], and their weights; zeros past the last, never added.
   alignas(64) float packed_q[kChunkHeads * kHeadDim];
   alignas(64) float packed_weights[kChunkHeads];
   const std::uint8_t* key_data[kSegmentKeys];
