@@ -52,8 +52,9 @@ struct CompressArgs {
                             ///< an entry past the table is not written.
   bool hadamard = false;    ///< Rotate the 128-vector after RoPE (indexer only; S-4.2).
 
-  // Who owns which token. Tokens of a request are consecutive and their positions ascend by one. A token outside the
-  // range of the request it names is padding, too.
+  // Who owns which token. Padding may stand anywhere, also inside the range of a request: in front of its tokens,
+  // behind or between them. Without it, tokens of a request are consecutive and their positions ascend by one. A token
+  // outside the range of the request it names is padding, too.
   ConstTensorView positions;         ///< [tokens] int64, absolute; negative = padding, ignored.
   ConstTensorView token_to_request;  ///< [tokens] int32; out of range = padding, ignored.
   ConstTensorView query_start_loc;   ///< [requests + 1] int32: request r owns tokens [qsl[r], qsl[r + 1]).
