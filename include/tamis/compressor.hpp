@@ -31,6 +31,7 @@ CompressPlan compress_plan(std::span<const std::int64_t> start_lo, std::span<con
 /// Rows a ring must hold so that `max_drafts` rejected tokens a step never overwrite a needed row:
 /// ratio * ceil((window + max_drafts) / ratio), window = ratio (C128) or 2 * ratio (overlapping).
 /// Some engines keep exactly this for C128: 128 without drafts, 256 with up to 128.
+/// @throws Error kInvalidArgument unless compress_ratio is in [1, 1024] and max_drafts in [0, 2^31 - 1].
 std::int64_t compress_ring_rows(std::int64_t compress_ratio, bool overlap, std::int64_t max_drafts);
 
 /// First earlier position whose state row a request at position `start` can still need: the group's first token, one

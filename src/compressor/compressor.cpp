@@ -13,11 +13,11 @@ namespace tamis {
 namespace {
 
 using compressor::CompressorParams;
+using compressor::kMaxRatio;
 using core::check_view;
 using core::kAnyExtent;
 
 constexpr const char* kOp = "compress";
-constexpr std::int64_t kMaxRatio = 1024;  // bounds the scratch memory of a worker
 constexpr std::size_t kWorkspaceAlignment = 64;
 
 void check_shape_numbers(const CompressArgs& a) {

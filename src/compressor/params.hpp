@@ -9,6 +9,8 @@
 
 namespace tamis::compressor {
 
+inline constexpr std::int64_t kMaxRatio = 1024;  // most rows of a group
+
 /// Checked arguments of one step, as every backend takes them. Strides are in elements of the tensor's dtype.
 struct CompressorParams {
   std::int64_t ratio = 0;     // R
