@@ -39,7 +39,9 @@ std::int64_t compress_ring_rows(std::int64_t compress_ratio, bool overlap, std::
 std::int64_t compress_state_begin(std::int64_t start, std::int64_t compress_ratio, bool overlap);
 
 /// Arguments of compress(): one step of one compressor (C4 main, C4 indexer or C128) over a flattened batch.
-/// d = cache.head_dim, coff = overlap ? 2 : 1, R = compress_ratio.
+/// d = cache.head_dim in [64, 2^20], coff = overlap ? 2 : 1, R = compress_ratio. Arrays are read as the dtype they are
+/// declared with, so each must begin at a multiple of its element's size (fp32, int32: 4 bytes, bf16: 2, int64: 8);
+/// only the cache may have any alignment.
 struct CompressArgs {
   std::int64_t compress_ratio = 0;  ///< R: 4 or 128 in DeepSeek-V4; any value in [1, 1024] works.
   bool overlap = false;             ///< C4: each entry pools the previous group's half A and its own half B.
