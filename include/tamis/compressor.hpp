@@ -75,13 +75,15 @@ struct CompressArgs {
 
   CompressPlan plan = CompressPlan::kUnknown;  ///< kNone skips the pooling part; state is saved in every case.
   int num_threads = 0;  ///< CPU: 0 lets the TBB arena decide, 1 stays on the calling thread. Never changes the result.
+                        ///< Must not be negative; more threads than tokens are not used.
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   Stream stream;
 };
 
 /// Bytes of workspace that compress(args) needs, 64-byte aligned; contents may be anything. On the CPU it is the sum of
-/// one share a worker: one share is enough to run, with as many workers as there are shares.
+/// one share a worker, at least one and at most one a token: one share is enough to run, with as many workers as there
+/// are shares. Everything but `workspace` and `workspace_bytes` is checked as by compress(), with the same errors.
 std::size_t compress_workspace_bytes(const CompressArgs& args);
 
 /// Saves the state of every token and, for each token that completes a group, pools, norms, rotates, quantises and
@@ -97,7 +99,8 @@ std::size_t compress_workspace_bytes(const CompressArgs& args);
 /// A rejected draft token needs no undo: its rows are overwritten when the position is processed again (ring: as long
 /// as the ring has compress_ring_rows()). An entry is written by the token that completes it and is overwritten
 /// likewise. Does not allocate; on CUDA asynchronous on `stream` and safe under graph capture.
-/// @throws Error kInvalidArgument on shape, dtype, layout or workspace mismatch.
+/// @throws Error kInvalidArgument on shape, dtype, layout or workspace mismatch, kUnsupported if an argument is on a
+/// device that this build has no code for.
 /// Definition: src/compressor/reference.hpp.
 void compress(const CompressArgs& args);
 
