@@ -30,30 +30,6 @@ void check_numbers(const CompressArgs& a) {
   TAMIS_CHECK(a.num_threads >= 0, Status::kInvalidArgument, kOp, ": num_threads is ", a.num_threads, ", must be >= 0");
 }
 
-void check_on_cpu(const CompressArgs& a) {
-  const struct {
-    const char* name;
-    Device device;
-  } places[] = {{"kv", a.kv.device()},
-                {"gate", a.gate.device()},
-                {"ape", a.ape.device()},
-                {"norm_weight", a.norm_weight.device()},
-                {"cos_sin", a.cos_sin.device()},
-                {"positions", a.positions.device()},
-                {"token_to_request", a.token_to_request.device()},
-                {"query_start_loc", a.query_start_loc.device()},
-                {"state", a.state.device()},
-                {"state_table", a.state_table.device()},
-                {"state_slots", a.state_slots.device()},
-                {"state_ring", a.state_ring.device()},
-                {"cache", a.cache.device},
-                {"kv_slots", a.kv_slots.device()}};
-  for (const auto& [name, device] : places) {
-    TAMIS_CHECK(device.kind == Device::Kind::kCpu, Status::kUnsupported, kOp, ": ", name, " is on cuda:", device.index,
-                ", this build works on the CPU only");
-  }
-}
-
 void check_cache_layout(const CompressArgs& a) {
   TAMIS_CHECK(a.cache.layout != CacheLayout::kFp8Mla656, Status::kInvalidArgument, kOp, ": cache.layout is ",
               cache_layout_name(a.cache.layout), ", which holds no compressed entries");
@@ -93,7 +69,6 @@ void check_state(const CompressArgs& a, std::int64_t tokens, std::int64_t reques
 // Every check of metadata, and the arguments as the backends take them.
 CompressorParams check_args(const CompressArgs& a) {
   check_numbers(a);
-  check_on_cpu(a);
   const std::int64_t ratio = a.compress_ratio;
   const std::int64_t d = a.cache.head_dim;
   const std::int64_t width = a.overlap ? 2 * d : d;
