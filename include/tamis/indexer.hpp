@@ -78,6 +78,9 @@ struct IndexTopkArgs {
   ConstTensorView ragged_offsets;      ///< kRagged: [rows] int32 or int64.
   ConstTensorView mapping_page_table;  ///< kPageTable: table of the cache attended to (same row_to_table).
   std::int64_t mapping_page_size = 0;  ///< kPageTable: its page size.
+  ConstTensorView page_starts;  ///< kPageTable: [rows] int32, optional (0): added to the position before translation
+                                ///< only, as in TopkArgs. With score.row_starts given here, too, columns of the
+                                ///< logits matrix are translated.
   int num_threads = 0;
   void* workspace = nullptr;  ///< See index_topk_workspace_bytes(); 64-byte aligned; contents may be anything.
   std::size_t workspace_bytes = 0;
