@@ -39,6 +39,8 @@ void index_query(const IndexQueryArgs& args);
 
 /// What a score needs, shared by index_logits() and index_topk():
 /// score[r, j] = sum_h index_weights[r, h] * max(0, index_q[r, h] . key[j]), times the key's scale.
+/// Here and in the other structs of this header arrays of int32, int64 and fp32 have the natural alignment of their
+/// type; queries, their scales and keys may start at any byte.
 struct IndexScoreArgs {
   IndexFormat format = IndexFormat::kFp8;
   ConstTensorView index_q;        ///< [rows, index_heads, 128 or 64], as index_query() writes it.
@@ -63,7 +65,9 @@ struct IndexLogitsArgs {
 };
 
 /// Writes the scores of every row's window. A column whose page is negative or out of the pool scores -inf.
-/// Each score is the same fp32 number whatever the batch, window or thread count. Does not allocate.
+/// Each score is the same fp32 number whatever the batch, window or thread count. NaN and infinities follow the
+/// formula. Does not allocate: its scratch is on the stack, up to 256 KiB of each thread that takes part, the caller's
+/// included.
 /// @throws Error kInvalidArgument on shape, dtype or layout mismatch. Definition: src/indexer/reference.hpp.
 void index_logits(const IndexLogitsArgs& args);
 
