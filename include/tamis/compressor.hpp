@@ -31,6 +31,7 @@ CompressPlan compress_plan(std::span<const std::int64_t> start_lo, std::span<con
 /// Rows a ring must hold so that `max_drafts` rejected tokens a step never overwrite a needed row:
 /// ratio * ceil((window + max_drafts) / ratio), window = ratio (C128) or 2 * ratio (overlapping).
 /// Some engines keep exactly this for C128: 128 without drafts, 256 with up to 128.
+/// @throws Error kInvalidArgument unless compress_ratio is in [1, 1024] and max_drafts in [0, 2^31 - 1].
 std::int64_t compress_ring_rows(std::int64_t compress_ratio, bool overlap, std::int64_t max_drafts);
 
 /// First earlier position whose state row a request at position `start` can still need: the group's first token, one
@@ -38,7 +39,9 @@ std::int64_t compress_ring_rows(std::int64_t compress_ratio, bool overlap, std::
 std::int64_t compress_state_begin(std::int64_t start, std::int64_t compress_ratio, bool overlap);
 
 /// Arguments of compress(): one step of one compressor (C4 main, C4 indexer or C128) over a flattened batch.
-/// d = cache.head_dim, coff = overlap ? 2 : 1, R = compress_ratio.
+/// d = cache.head_dim in [64, 2^20], coff = overlap ? 2 : 1, R = compress_ratio. Arrays are read as the dtype they are
+/// declared with, so each must begin at a multiple of its element's size (fp32, int32: 4 bytes, bf16: 2, int64: 8);
+/// only the cache may have any alignment.
 struct CompressArgs {
   std::int64_t compress_ratio = 0;  ///< R: 4 or 128 in DeepSeek-V4; any value in [1, 1024] works.
   bool overlap = false;             ///< C4: each entry pools the previous group's half A and its own half B.
@@ -52,8 +55,9 @@ struct CompressArgs {
                             ///< an entry past the table is not written.
   bool hadamard = false;    ///< Rotate the 128-vector after RoPE (indexer only; S-4.2).
 
-  // Who owns which token. Tokens of a request are consecutive and their positions ascend by one. A token outside the
-  // range of the request it names is padding, too.
+  // Who owns which token. Padding may stand anywhere, also inside the range of a request: in front of its tokens,
+  // behind or between them. Without it, tokens of a request are consecutive and their positions ascend by one. A token
+  // outside the range of the request it names is padding, too.
   ConstTensorView positions;         ///< [tokens] int64, absolute; negative = padding, ignored.
   ConstTensorView token_to_request;  ///< [tokens] int32; out of range = padding, ignored.
   ConstTensorView query_start_loc;   ///< [requests + 1] int32: request r owns tokens [qsl[r], qsl[r + 1]).
@@ -71,13 +75,15 @@ struct CompressArgs {
 
   CompressPlan plan = CompressPlan::kUnknown;  ///< kNone skips the pooling part; state is saved in every case.
   int num_threads = 0;  ///< CPU: 0 lets the TBB arena decide, 1 stays on the calling thread. Never changes the result.
+                        ///< Must not be negative; more threads than tokens are not used.
   void* workspace = nullptr;
   std::size_t workspace_bytes = 0;
   Stream stream;
 };
 
 /// Bytes of workspace that compress(args) needs, 64-byte aligned; contents may be anything. On the CPU it is the sum of
-/// one share a worker: one share is enough to run, with as many workers as there are shares.
+/// one share a worker, at least one and at most one a token: one share is enough to run, with as many workers as there
+/// are shares. Everything but `workspace` and `workspace_bytes` is checked as by compress(), with the same errors.
 std::size_t compress_workspace_bytes(const CompressArgs& args);
 
 /// Saves the state of every token and, for each token that completes a group, pools, norms, rotates, quantises and
@@ -93,7 +99,8 @@ std::size_t compress_workspace_bytes(const CompressArgs& args);
 /// A rejected draft token needs no undo: its rows are overwritten when the position is processed again (ring: as long
 /// as the ring has compress_ring_rows()). An entry is written by the token that completes it and is overwritten
 /// likewise. Does not allocate; on CUDA asynchronous on `stream` and safe under graph capture.
-/// @throws Error kInvalidArgument on shape, dtype, layout or workspace mismatch.
+/// @throws Error kInvalidArgument on shape, dtype, layout or workspace mismatch, kUnsupported if an argument is on a
+/// device that this build has no code for.
 /// Definition: src/compressor/reference.hpp.
 void compress(const CompressArgs& args);
 

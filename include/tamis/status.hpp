@@ -11,7 +11,7 @@ enum class Status {
   kOk = 0,
   kInvalidArgument = 1,    ///< The caller's mistake: a shape, dtype, device or value outside the contract.
   kUnsupported = 2,        ///< Our gap: a combination this build or machine has no code for.
-  kResourceExhausted = 3,  ///< A pool or workspace is too small for the request; the text names need and size.
+  kResourceExhausted = 3,  ///< A pool is too small for the request; the text names need and size.
   kDeviceError = 4,        ///< A driver or runtime call failed.
   kDataError = 5,          ///< A file or byte stream is not what its format promises.
   kInternal = 6,           ///< A broken invariant of this library.

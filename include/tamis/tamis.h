@@ -48,7 +48,7 @@ enum {
   TAMIS_OK = 0,
   TAMIS_INVALID_ARGUMENT = 1,    ///< The caller's mistake: a shape, dtype, device or value outside the contract.
   TAMIS_UNSUPPORTED = 2,         ///< Our gap: a combination this build or machine has no code for.
-  TAMIS_RESOURCE_EXHAUSTED = 3,  ///< A pool, workspace or memory is too small; the text names need and size.
+  TAMIS_RESOURCE_EXHAUSTED = 3,  ///< A pool or memory is too small; the text names need and size.
   TAMIS_DEVICE_ERROR = 4,        ///< A driver or runtime call failed.
   TAMIS_DATA_ERROR = 5,          ///< A byte stream is not what its format promises.
   TAMIS_INTERNAL = 6             ///< A broken invariant of this library.

@@ -42,6 +42,9 @@ struct Stream {
 
 inline constexpr int kMaxRank = 4;
 
+/// Throws Error kInvalidArgument: a view of more than kMaxRank dimensions, or with another number of strides.
+[[noreturn]] void throw_bad_view(std::size_t rank, std::size_t strides);
+
 /// A view: pointer, dtype, shape, strides in elements, device. Owns nothing. A default-constructed view is absent,
 /// which is how optional arguments are left out.
 template <typename Pointer>
@@ -52,6 +55,7 @@ class BasicTensorView {
   /// A dense row-major view.
   BasicTensorView(Pointer data, DType dtype, std::initializer_list<std::int64_t> shape, Device device = {})
       : data_(data), dtype_(dtype), rank_(static_cast<int>(shape.size())), device_(device) {
+    if (shape.size() > kMaxRank) throw_bad_view(shape.size(), shape.size());
     int i = 0;
     for (std::int64_t extent : shape) shape_[static_cast<std::size_t>(i++)] = extent;
     std::int64_t step = 1;
@@ -65,6 +69,7 @@ class BasicTensorView {
   BasicTensorView(Pointer data, DType dtype, std::initializer_list<std::int64_t> shape,
                   std::initializer_list<std::int64_t> strides, Device device = {})
       : BasicTensorView(data, dtype, shape, device) {
+    if (strides.size() != shape.size()) throw_bad_view(shape.size(), strides.size());
     int i = 0;
     for (std::int64_t step : strides) strides_[static_cast<std::size_t>(i++)] = step;
   }

@@ -63,14 +63,15 @@ struct TopkArgs {
   ConstTensorView ragged_offsets;  ///< [rows] int32 or int64 for kRagged.
 
   TopkAlgorithm algorithm = TopkAlgorithm::kAuto;
-  int num_threads = 0;  ///< CPU: 0 lets the TBB arena decide, 1 stays on the calling thread. Never changes the result.
+  int num_threads = 0;        ///< CPU: 0 uses all cores, 1 stays on the calling thread. Never changes the result.
   void* workspace = nullptr;  ///< At least topk_workspace_bytes(args), 64-byte aligned; contents may be anything. One
                               ///< for each call that may run at the same time.
   std::size_t workspace_bytes = 0;
   Stream stream;
 };
 
-/// Bytes of workspace that topk(args) needs; depends on shapes, k, dtype, algorithm and num_threads, not on contents.
+/// Bytes of workspace that topk(args) needs; depends on shapes, k, dtype, order, algorithm and num_threads, not on
+/// contents.
 /// @throws Error as topk() does for everything but the workspace.
 std::size_t topk_workspace_bytes(const TopkArgs& args);
 

@@ -13,18 +13,45 @@ namespace tamis {
 namespace {
 
 using compressor::CompressorParams;
+using compressor::kMaxRatio;
 using core::check_view;
 using core::kAnyExtent;
 
 constexpr const char* kOp = "compress";
-constexpr std::int64_t kMaxRatio = 1024;  // bounds the scratch memory of a worker
+// Far above any model. With kMaxRatio it bounds the scratch memory of a worker, and no product of shapes wraps.
+constexpr std::int64_t kMaxHeadDim = std::int64_t{1} << 20;
 constexpr std::size_t kWorkspaceAlignment = 64;
 
-void check_shape_numbers(const CompressArgs& a) {
+void check_numbers(const CompressArgs& a) {
   TAMIS_CHECK(a.compress_ratio >= 1 && a.compress_ratio <= kMaxRatio, Status::kInvalidArgument, kOp,
               ": compress_ratio is ", a.compress_ratio, ", must be in [1, ", kMaxRatio, "]");
-  TAMIS_CHECK(a.cache.head_dim >= ops::kRopeDims, Status::kInvalidArgument, kOp, ": cache.head_dim is ",
-              a.cache.head_dim, ", must be >= ", ops::kRopeDims);
+  TAMIS_CHECK(a.cache.head_dim >= ops::kRopeDims && a.cache.head_dim <= kMaxHeadDim, Status::kInvalidArgument, kOp,
+              ": cache.head_dim is ", a.cache.head_dim, ", must be in [", ops::kRopeDims, ", ", kMaxHeadDim, "]");
+  TAMIS_CHECK(a.num_threads >= 0, Status::kInvalidArgument, kOp, ": num_threads is ", a.num_threads, ", must be >= 0");
+}
+
+void check_on_cpu(const CompressArgs& a) {
+  const struct {
+    const char* name;
+    Device device;
+  } places[] = {{"kv", a.kv.device()},
+                {"gate", a.gate.device()},
+                {"ape", a.ape.device()},
+                {"norm_weight", a.norm_weight.device()},
+                {"cos_sin", a.cos_sin.device()},
+                {"positions", a.positions.device()},
+                {"token_to_request", a.token_to_request.device()},
+                {"query_start_loc", a.query_start_loc.device()},
+                {"state", a.state.device()},
+                {"state_table", a.state_table.device()},
+                {"state_slots", a.state_slots.device()},
+                {"state_ring", a.state_ring.device()},
+                {"cache", a.cache.device},
+                {"kv_slots", a.kv_slots.device()}};
+  for (const auto& [name, device] : places) {
+    TAMIS_CHECK(device.kind == Device::Kind::kCpu, Status::kUnsupported, kOp, ": ", name, " is on cuda:", device.index,
+                ", this build works on the CPU only");
+  }
 }
 
 void check_cache_layout(const CompressArgs& a) {
@@ -65,10 +92,8 @@ void check_state(const CompressArgs& a, std::int64_t tokens, std::int64_t reques
 
 // Every check of metadata, and the arguments as the backends take them.
 CompressorParams check_args(const CompressArgs& a) {
-  check_shape_numbers(a);
-  for (const Device device : {a.cache.device, a.kv.device()}) {
-    TAMIS_CHECK(device.kind == Device::Kind::kCpu, Status::kUnsupported, kOp, ": no CUDA code in this build");
-  }
+  check_numbers(a);
+  check_on_cpu(a);
   const std::int64_t ratio = a.compress_ratio;
   const std::int64_t d = a.cache.head_dim;
   const std::int64_t width = a.overlap ? 2 * d : d;
@@ -129,13 +154,17 @@ CompressorParams check_args(const CompressArgs& a) {
   return p;
 }
 
+// A worker beyond the tokens would find no piece left to take.
+std::int64_t useful_workers(const CompressorParams& p, int num_threads) {
+  return std::min<std::int64_t>(core::num_workers(num_threads), std::max<std::int64_t>(1, p.tokens));
+}
+
 }  // namespace
 
 std::size_t compress_workspace_bytes(const CompressArgs& args) {
-  check_shape_numbers(args);
-  const std::int64_t window = (args.overlap ? 2 : 1) * args.compress_ratio;
-  return static_cast<std::size_t>(core::num_workers(args.num_threads)) *
-         compressor::worker_scratch_bytes(window, args.cache.head_dim);
+  const CompressorParams params = check_args(args);
+  return static_cast<std::size_t>(useful_workers(params, args.num_threads)) *
+         compressor::worker_scratch_bytes(params.window(), params.head_dim);
 }
 
 void compress(const CompressArgs& args) {
@@ -147,9 +176,10 @@ void compress(const CompressArgs& args) {
   const auto room = static_cast<std::int64_t>(args.workspace_bytes / scratch);
   TAMIS_CHECK(args.workspace != nullptr && room >= 1, Status::kInvalidArgument, kOp, ": workspace has ",
               args.workspace == nullptr ? 0 : args.workspace_bytes, " bytes, must have >= ", scratch, " a worker");
-  TAMIS_CHECK(reinterpret_cast<std::uintptr_t>(args.workspace) % kWorkspaceAlignment == 0, Status::kInvalidArgument,
-              kOp, ": workspace is not aligned to ", kWorkspaceAlignment, " bytes");
-  const auto workers = static_cast<int>(std::min<std::int64_t>(core::num_workers(args.num_threads), room));
+  const std::size_t past = reinterpret_cast<std::uintptr_t>(args.workspace) % kWorkspaceAlignment;
+  TAMIS_CHECK(past == 0, Status::kInvalidArgument, kOp, ": workspace is ", past, " bytes past a multiple of ",
+              kWorkspaceAlignment, ", must be ", kWorkspaceAlignment, "-byte aligned");
+  const auto workers = static_cast<int>(std::min(useful_workers(params, args.num_threads), room));
   compressor::compress_cpu(params, args.plan, workers, static_cast<std::byte*>(args.workspace));
 }
 

@@ -9,6 +9,8 @@
 
 namespace tamis::compressor {
 
+inline constexpr std::int64_t kMaxRatio = 1024;  // most rows of a group
+
 /// Checked arguments of one step, as every backend takes them. Strides are in elements of the tensor's dtype.
 struct CompressorParams {
   std::int64_t ratio = 0;     // R
@@ -64,7 +66,8 @@ struct TokenPlace {
 };
 
 /// A token is real if its position is not negative and it lies inside the range of the request it names. Everything
-/// else that padding may carry (stale requests, stale positions past the last request) fails one of these.
+/// else that padding may carry (stale requests, stale positions past the last request) fails one of these. Padding may
+/// stand inside a range, too, so places in a range say nothing about positions.
 inline TokenPlace place_token(const CompressorParams& p, std::int64_t token) {
   TokenPlace place;
   place.position = p.positions[token];
@@ -74,6 +77,20 @@ inline TokenPlace place_token(const CompressorParams& p, std::int64_t token) {
   place.chunk_end = std::min<std::int64_t>(p.tokens, p.query_start_loc[place.request + 1]);
   place.valid = place.chunk_begin <= token && token < place.chunk_end;
   return place;
+}
+
+/// For tokens inside the range of `request`: false for padding.
+inline bool is_token_of(const CompressorParams& p, std::int64_t token, std::int64_t request) {
+  return p.positions[token] >= 0 && p.token_to_request[token] == request;
+}
+
+/// The request's last token in front of `token`, stepping over padding, if it has this position; else -1.
+inline std::int64_t find_token_before(const CompressorParams& p, const TokenPlace& place, std::int64_t token,
+                                      std::int64_t position) {
+  for (std::int64_t i = token - 1; i >= place.chunk_begin; --i) {
+    if (is_token_of(p, i, place.request)) return p.positions[i] == position ? i : -1;
+  }
+  return -1;
 }
 
 inline bool completes_entry(const CompressorParams& p, std::int64_t position) {
@@ -98,12 +115,22 @@ inline const std::byte* find_state_row(const CompressorParams& p, std::int64_t r
   return p.state + state_offset(p, block, position % p.block_size);
 }
 
+/// True if a later token of the same request and step belongs in the same row of the ring: the one that is block_size
+/// positions on, or any past it. Without padding between them it is block_size tokens on, where the search begins.
+inline bool is_replaced_in_ring(const CompressorParams& p, const TokenPlace& place, std::int64_t token) {
+  if (p.block_size >= place.chunk_end - token) return false;
+  for (std::int64_t i = token + p.block_size; i < place.chunk_end; ++i) {
+    if (is_token_of(p, i, place.request) && p.positions[i] - p.block_size >= place.position) return true;
+  }
+  return false;
+}
+
 /// Row that a token of this step is saved to, or null where nothing is to be saved. A ring keeps the last block_size
-/// tokens of a step only: earlier ones would be overwritten by them.
+/// positions of a step only: earlier ones would be overwritten by them.
 inline std::byte* find_save_row(const CompressorParams& p, const TokenPlace& place, std::int64_t token) {
   if (p.state_ring != nullptr) {
     const std::int64_t block = p.state_ring[place.request];
-    if (block < 0 || block >= p.num_blocks || token < place.chunk_end - p.block_size) return nullptr;
+    if (block < 0 || block >= p.num_blocks || is_replaced_in_ring(p, place, token)) return nullptr;
     return p.state + state_offset(p, block, place.position % p.block_size);
   }
   const std::int64_t slot = p.state_slots[token];

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "compressor/params.hpp"
 #include "core/check.hpp"
 #include "tamis/compressor.hpp"
 
@@ -61,8 +62,12 @@ CompressPlan compress_plan(std::span<const std::int64_t> start_lo, std::span<con
 
 std::int64_t compress_ring_rows(std::int64_t compress_ratio, bool overlap, std::int64_t max_drafts) {
   constexpr const char* kOp = "compress_ring_rows";
-  check_ratio(kOp, compress_ratio);
-  TAMIS_CHECK(max_drafts >= 0, Status::kInvalidArgument, kOp, ": max_drafts is ", max_drafts, ", must be >= 0");
+  // The sum below cannot overflow within these bounds; no step has more tokens than an int32 counts.
+  constexpr std::int64_t kMaxDrafts = (std::int64_t{1} << 31) - 1;
+  TAMIS_CHECK(compress_ratio >= 1 && compress_ratio <= compressor::kMaxRatio, Status::kInvalidArgument, kOp,
+              ": compress_ratio is ", compress_ratio, ", must be in [1, ", compressor::kMaxRatio, "]");
+  TAMIS_CHECK(max_drafts >= 0 && max_drafts <= kMaxDrafts, Status::kInvalidArgument, kOp, ": max_drafts is ",
+              max_drafts, ", must be in [0, ", kMaxDrafts, "]");
   const std::int64_t window = overlap ? 2 * compress_ratio : compress_ratio;
   return (window + max_drafts + compress_ratio - 1) / compress_ratio * compress_ratio;
 }

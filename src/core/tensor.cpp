@@ -1,5 +1,7 @@
 #include "tamis/tensor.hpp"
 
+#include "core/check.hpp"
+
 namespace tamis {
 
 const char* dtype_name(DType dtype) noexcept {
@@ -13,6 +15,11 @@ const char* dtype_name(DType dtype) noexcept {
     case DType::kInt64: return "int64";
   }
   return "unknown dtype";
+}
+
+void throw_bad_view(std::size_t rank, std::size_t strides) {
+  core::fail(Status::kInvalidArgument, "tensor view: ", rank, " extents and ", strides,
+             " strides, must be as many of both and at most ", kMaxRank);
 }
 
 }  // namespace tamis

@@ -21,6 +21,21 @@ std::string describe(const BasicTensorView<Pointer>& view) {
   return text + "]";
 }
 
+/// "cpu" or "cuda:1".
+inline std::string describe(Device device) {
+  return device.kind == Device::Kind::kCpu ? std::string("cpu") : concat("cuda:", device.index);
+}
+
+/// Throws unless what is called `name` lies on `expected`. Memory of a GPU is no mistake of the caller where this build
+/// has no code for one: that is kUnsupported.
+inline void check_device(Device device, std::string_view op, std::string_view name, Device expected) {
+  if (device == expected) return;
+  if (expected.kind == Device::Kind::kCpu) {
+    fail(Status::kUnsupported, op, ": ", name, " is on ", describe(device), ", this build works on the CPU only");
+  }
+  fail(Status::kInvalidArgument, op, ": ", name, " is on ", describe(device), ", must be on ", describe(expected));
+}
+
 /// Stands for "any extent" in a list of expected extents.
 inline constexpr std::int64_t kAnyExtent = -1;
 
@@ -60,12 +75,28 @@ void check_view(const BasicTensorView<Pointer>& view, const ViewSpec& spec, Devi
   }
   TAMIS_CHECK(ok, Status::kInvalidArgument, spec.op, ": ", spec.name, " is ", describe(view), ", must be ", expected());
   const int last = view.rank() - 1;
+  std::int64_t bytes = dtype_bytes(view.dtype());
+  bool countable = true;
+  for (int d = 0; d < view.rank() && bytes != 0; ++d) countable &= !__builtin_mul_overflow(bytes, view.size(d), &bytes);
+  TAMIS_CHECK(countable, Status::kInvalidArgument, spec.op, ": ", spec.name, " is ", describe(view),
+              ", more bytes than 64 bits count");
   TAMIS_CHECK(view.size(last) <= 1 || view.stride(last) == 1, Status::kInvalidArgument, spec.op, ": ", spec.name,
               " has stride ", view.stride(last), " in its last dimension, must be contiguous (1)");
-  TAMIS_CHECK(view.device() == device, Status::kInvalidArgument, spec.op, ": ", spec.name,
-              " is on another device than ", device.kind == Device::Kind::kCpu ? "the CPU" : "its GPU");
+  check_device(view.device(), spec.op, spec.name, device);
   TAMIS_CHECK(view.numel() == 0 || view.data() != nullptr, Status::kInvalidArgument, spec.op, ": ", spec.name, " is ",
               describe(view), " with a null pointer");
+}
+
+/// Throws kInvalidArgument if rows of an output would lie on each other: every stride but the last is at least the last
+/// extent, where there is more than one row and anything in it.
+template <typename Pointer>
+void check_row_stride(const BasicTensorView<Pointer>& view, std::string_view op, std::string_view name) {
+  const int last = view.rank() - 1;
+  if (view.numel() == 0) return;
+  for (int d = 0; d < last; ++d) {
+    TAMIS_CHECK(view.size(d) <= 1 || view.stride(d) >= view.size(last), Status::kInvalidArgument, op, ": ", name,
+                " has row stride ", view.stride(d), ", must be at least ", view.size(last));
+  }
 }
 
 }  // namespace tamis::core

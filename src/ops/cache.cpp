@@ -74,8 +74,7 @@ void ops::check_cache(const ConstPagedCache& cache, std::string_view op, std::st
               " bytes apart, which 64 bits do not hold");
   TAMIS_CHECK(cache.layout != CacheLayout::kFp8PerTensor || (std::isfinite(cache.scale) && cache.scale > 0),
               Status::kInvalidArgument, op, ": ", name, " has scale ", cache.scale, ", must be finite and > 0");
-  TAMIS_CHECK(cache.device == device, Status::kInvalidArgument, op, ": ", name, " is on another device than ",
-              device.kind == Device::Kind::kCpu ? "the CPU" : "its GPU");
+  core::check_device(cache.device, op, name, device);
   TAMIS_CHECK(cache.num_pages == 0 || cache.data != nullptr, Status::kInvalidArgument, op, ": ", name, " has ",
               cache.num_pages, " pages and a null pointer");
 }
@@ -128,6 +127,7 @@ void cache_write(ConstTensorView rows, ConstTensorView slots, const PagedCache& 
 
 void cache_read(const ConstPagedCache& cache, ConstTensorView slots, TensorView rows) {
   const std::int64_t n = check_arguments(rows, slots, cache, "cache_read");
+  core::check_row_stride(rows, "cache_read", "rows");
   const std::int64_t head_dim = cache.head_dim;
   const std::int64_t row_bytes = rows.stride(0) * dtype_bytes(rows.dtype());
   const bool tiled = ops::layout_head_dim(cache.layout) != 0;

@@ -10,6 +10,7 @@ namespace tamis {
 
 void hadamard(TensorView x) {
   core::check_view(x, {"hadamard", "x", {DType::kFloat32}, {core::kAnyExtent, core::kAnyExtent}});
+  core::check_row_stride(x, "hadamard", "x");
   const std::int64_t n = x.size(1);
   TAMIS_CHECK(n >= 1 && n <= 1024 && std::has_single_bit(static_cast<std::uint64_t>(n)), Status::kInvalidArgument,
               "hadamard: x has rows of ", n, ", must be a power of two in [1, 1024]");

@@ -20,6 +20,7 @@ void rmsnorm(ConstTensorView x, ConstTensorView weight, float eps, TensorView y)
   const std::int64_t rows = x.size(0), n = x.size(1);
   if (weight.present()) core::check_view(weight, {"rmsnorm", "weight", {DType::kFloat32}, {n}});
   core::check_view(y, {"rmsnorm", "y", {DType::kFloat32, DType::kBFloat16}, {rows, n}});
+  core::check_row_stride(y, "rmsnorm", "y");
   if (n == 0) return;
   const std::int64_t x_bytes = dtype_bytes(x.dtype()), y_bytes = dtype_bytes(y.dtype());
   const auto* weights = weight.present() ? static_cast<const float*>(weight.data()) : nullptr;

@@ -20,16 +20,18 @@ void rope_frequencies(double base, const RopeScaling& scaling, std::span<double>
   TAMIS_CHECK(!out.empty(), Status::kInvalidArgument, "rope_frequencies: out is empty, must have one element a pair");
   const double dims = 2.0 * static_cast<double>(out.size());
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::pow(base, -2.0 * static_cast<double>(i) / dims);
-  if (!(scaling.factor > 1.0)) return;
+  TAMIS_CHECK(std::isfinite(scaling.factor), Status::kInvalidArgument, "rope_frequencies: scaling.factor is ",
+              scaling.factor, ", must be finite");
+  if (scaling.factor <= 1.0) return;
 
   TAMIS_CHECK(base > 1, Status::kInvalidArgument, "rope_frequencies: base is ", base,
               ", must be > 1 with scaling.factor > 1");
-  TAMIS_CHECK(std::isfinite(scaling.factor), Status::kInvalidArgument, "rope_frequencies: scaling.factor is ",
-              scaling.factor, ", must be finite");
-  TAMIS_CHECK(scaling.original_max_positions > 0 && scaling.beta_fast > 0 && scaling.beta_slow > 0,
+  const auto positive = [](double value) { return std::isfinite(value) && value > 0; };
+  TAMIS_CHECK(positive(scaling.original_max_positions) && positive(scaling.beta_slow) && positive(scaling.beta_fast) &&
+                  scaling.beta_fast >= scaling.beta_slow,
               Status::kInvalidArgument, "rope_frequencies: scaling has original_max_positions ",
               scaling.original_max_positions, ", beta_fast ", scaling.beta_fast, ", beta_slow ", scaling.beta_slow,
-              ", must all be > 0");
+              ", must all be finite and > 0, and beta_fast >= beta_slow");
   // The pair that turns `rotations` times over the original context. Pairs that turn faster than beta_fast keep their
   // frequency, those slower than beta_slow are stretched by the factor, and a ramp lies between.
   const auto pair_of = [&](double rotations) {
@@ -50,6 +52,7 @@ void rope_table(std::span<const double> frequencies, TensorView cos_sin) {
               "rope_table: frequencies is empty, must have one element a pair");
   const auto pairs = static_cast<std::int64_t>(frequencies.size());
   core::check_view(cos_sin, {"rope_table", "cos_sin", {DType::kFloat32}, {core::kAnyExtent, 2 * pairs}});
+  core::check_row_stride(cos_sin, "rope_table", "cos_sin");
   constexpr std::int64_t kRowsAPiece = 4096;  // some milliseconds: a table of a million positions uses all cores
   core::parallel_for(cos_sin.size(0), kRowsAPiece, 0, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t p = begin; p < end; ++p) {
@@ -69,6 +72,7 @@ void rope(TensorView x, ConstTensorView positions, ConstTensorView cos_sin, bool
   const std::int64_t tokens = x.size(0), heads = x.size(1), n = x.size(2);
   TAMIS_CHECK(n >= ops::kRopeDims, Status::kInvalidArgument, "rope: x has ", n, " dims a vector, must have at least ",
               ops::kRopeDims);
+  core::check_row_stride(x, "rope", "x");
   core::check_view(positions, {"rope", "positions", {DType::kInt64}, {tokens}});
   core::check_view(cos_sin, {"rope", "cos_sin", {DType::kFloat32}, {core::kAnyExtent, ops::kRopeDims}});
   const std::int64_t bytes = dtype_bytes(x.dtype());

@@ -26,14 +26,6 @@ using sparse_mla_detail::Split;
 
 constexpr std::string_view kOp = "sparse_mla";
 
-// Rows of an output may be padded but must not lie on each other.
-void check_stride(const TensorView& view, std::string_view name, int dim) {
-  const std::int64_t width = view.size(view.rank() - 1);
-  TAMIS_CHECK(view.numel() == 0 || view.size(dim) <= 1 || view.stride(dim) >= width, Status::kInvalidArgument, kOp,
-              ": ", name, " has stride ", view.stride(dim), " in dimension ", dim, ", must be at least its width ",
-              width);
-}
-
 // Names of one source's arguments, spelled out: joining them would allocate in every call.
 struct SourceNames {
   std::string_view source, cache, topk_indices, topk_lens;
@@ -98,21 +90,20 @@ SparseMlaParams check_args(const SparseMlaArgs& args) {
                         : static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.head_dim_qk)));
 
   check_view(args.out, {kOp, "out", {DType::kFloat32, DType::kBFloat16}, {p.rows, p.num_heads, kHeadDimV}});
-  check_stride(args.out, "out", 0);
-  check_stride(args.out, "out", 1);
+  core::check_row_stride(args.out, kOp, "out");
   p.out = static_cast<std::byte*>(args.out.data());
   p.out_dtype = args.out.dtype();
   p.out_row_stride = args.out.stride(0);
   p.out_head_stride = args.out.stride(1);
   if (args.lse.present()) {
     check_view(args.lse, {kOp, "lse", {DType::kFloat32}, {p.rows, p.num_heads}});
-    check_stride(args.lse, "lse", 0);
+    core::check_row_stride(args.lse, kOp, "lse");
     p.lse = static_cast<float*>(args.lse.data());
     p.lse_row_stride = args.lse.stride(0);
   }
   if (args.max_logits.present()) {
     check_view(args.max_logits, {kOp, "max_logits", {DType::kFloat32}, {p.rows, p.num_heads}});
-    check_stride(args.max_logits, "max_logits", 0);
+    core::check_row_stride(args.max_logits, kOp, "max_logits");
     p.max_logits = static_cast<float*>(args.max_logits.data());
     p.max_logits_row_stride = args.max_logits.stride(0);
   }

@@ -19,10 +19,8 @@ using core::kAnyExtent;
 // Rows of a matrix must not overlap; a single row may carry any stride.
 template <typename View>
 std::int64_t checked_row_stride(const View& view, const char* name) {
-  if (view.size(0) <= 1) return view.size(1);
-  TAMIS_CHECK(view.stride(0) >= view.size(1), Status::kInvalidArgument, "topk: ", name, " has row stride ",
-              view.stride(0), ", must be at least its ", view.size(1), " columns");
-  return view.stride(0);
+  core::check_row_stride(view, "topk", name);
+  return view.size(0) <= 1 ? view.size(1) : view.stride(0);
 }
 
 const void* checked_row_array(const ConstTensorView& view, const char* name, std::int64_t rows, Device device) {
@@ -34,12 +32,10 @@ const void* checked_row_array(const ConstTensorView& view, const char* name, std
 // Checks everything but the workspace.
 TopkParams checked_params(const TopkArgs& a) {
   TopkParams p;
-  const Device device = a.scores.device();
+  const Device device;  // the CPU: CUDA kernels will take the device of the scores
   check_view(a.scores,
              {"topk", "scores", {DType::kFloat32, DType::kBFloat16, DType::kFloat16}, {kAnyExtent, kAnyExtent}},
              device);
-  TAMIS_CHECK(device.kind == Device::Kind::kCpu, Status::kUnsupported,
-              "topk: scores is on a GPU, must be on the CPU: this build has no CUDA kernel for topk");
   p.scores = a.scores.data();
   p.dtype = a.scores.dtype();
   p.rows = a.scores.size(0);

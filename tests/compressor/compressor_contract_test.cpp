@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "support/allocation_counter.hpp"
@@ -211,13 +214,9 @@ TEST(CompressorErrors, NameArgumentExpectedAndGot) {
   using A = CompressArgs&;
   fails("compress: compress_ratio is 0, must be in [1, 1024]", good, [](A a) { a.compress_ratio = 0; });
   fails("compress: compress_ratio is 1025, must be in [1, 1024]", good, [](A a) { a.compress_ratio = 1025; });
-  fails("compress: cache.head_dim is 63, must be >= 64", good, [](A a) { a.cache.head_dim = 63; });
-  fails(
-      "compress: no CUDA code in this build", good,
-      [](A a) {
-        a.cache.device = {Device::Kind::kCuda, 0};
-      },
-      Status::kUnsupported);
+  fails("compress: cache.head_dim is 63, must be in [64, 1048576]", good, [](A a) { a.cache.head_dim = 63; });
+  fails("compress: cache.head_dim is 1048577, must be in [64, 1048576]", good, [](A a) { a.cache.head_dim = 1048577; });
+  fails("compress: num_threads is -3, must be >= 0", good, [](A a) { a.num_threads = -3; });
   fails("compress: kv is fp32 [12, 128], must be fp32 or bf16 [any, 64]", good, [](A a) { a.overlap = false; });
   fails("compress: kv is fp16 [12, 128], must be fp32 or bf16 [any, 128]", good, [](A a) {
     a.kv = {a.kv.data(), DType::kFloat16, {12, 128}};
@@ -282,7 +281,10 @@ TEST(CompressorErrors, NameArgumentExpectedAndGot) {
   fails("compress: workspace has " + std::to_string(good.workspace_bytes - 1) + " bytes, must have >= " + share +
             " a worker",
         good, [](A a) { --a.workspace_bytes; });
-  fails("compress: workspace is not aligned to 64 bytes", good, [](A a) { a.workspace = memory + 8; });
+  fails("compress: workspace is 8 bytes past a multiple of 64, must be 64-byte aligned", good,
+        [](A a) { a.workspace = memory + 8; });
+  fails("compress: workspace is 63 bytes past a multiple of 64, must be 64-byte aligned", good,
+        [](A a) { a.workspace = memory + 63; });
   EXPECT_TRUE(throws(Status::kInvalidArgument, "compress: compress_ratio is 0, must be in [1, 1024]",
                      [] { compress_workspace_bytes(CompressArgs{}); }));
 
@@ -296,6 +298,109 @@ TEST(CompressorErrors, NameArgumentExpectedAndGot) {
   // A call that failed wrote nothing.
   EXPECT_EQ(rig.cache_bytes(), std::vector<std::uint8_t>(rig.cache_bytes().size(), 0xFF));
   EXPECT_EQ(rig.all_state_bytes(), std::vector<std::uint8_t>(rig.all_state_bytes().size(), 0xFF));
+}
+
+// Every view and the cache, one at a time; the text says which and on what device.
+TEST(CompressorErrors, WhatIsOnAGpuIsUnsupported) {
+  const Device gpu{Device::Kind::kCuda, 3};
+  for (const bool ring : {false, true}) {
+    const CompressorShape shape = small_shape(compressor_shape(ring ? "c4_ring" : "c4_fp32"));
+    CompressorRig rig(shape, 1, 16);
+    const CompressorStep step = rig.build({{0, 0, 8, 0}});
+    const CompressArgs good = rig.args(step);
+    const auto moved = [&](const auto& view) {
+      using View = std::remove_cvref_t<decltype(view)>;
+      if (view.rank() == 1) return View(view.data(), view.dtype(), {view.size(0)}, gpu);
+      if (view.rank() == 2) {
+        return View(view.data(), view.dtype(), {view.size(0), view.size(1)}, {view.stride(0), view.stride(1)}, gpu);
+      }
+      return View(view.data(), view.dtype(), {view.size(0), view.size(1), view.size(2)},
+                  {view.stride(0), view.stride(1), view.stride(2)}, gpu);
+    };
+    const auto fails = [&](const std::string& name, const CompressArgs& args) {
+      const std::string text = "compress: " + name + " is on cuda:3, this build works on the CPU only";
+      EXPECT_TRUE(throws(Status::kUnsupported, text, [&] { compress(args); }));
+      EXPECT_TRUE(throws(Status::kUnsupported, text, [&] { compress_workspace_bytes(args); }));
+    };
+    const std::pair<const char*, ConstTensorView CompressArgs::*> inputs[] = {
+        {"kv", &CompressArgs::kv},
+        {"gate", &CompressArgs::gate},
+        {"ape", &CompressArgs::ape},
+        {"norm_weight", &CompressArgs::norm_weight},
+        {"cos_sin", &CompressArgs::cos_sin},
+        {"positions", &CompressArgs::positions},
+        {"token_to_request", &CompressArgs::token_to_request},
+        {"query_start_loc", &CompressArgs::query_start_loc},
+        {"state_table", &CompressArgs::state_table},
+        {"state_slots", &CompressArgs::state_slots},
+        {"state_ring", &CompressArgs::state_ring},
+        {"kv_slots", &CompressArgs::kv_slots},
+    };
+    for (const auto& [name, member] : inputs) {
+      if (!(good.*member).present()) continue;
+      CompressArgs args = good;
+      args.*member = moved(good.*member);
+      fails(name, args);
+    }
+    CompressArgs args = good;
+    args.state = moved(good.state);
+    fails("state", args);
+    args = good;
+    args.cache.device = gpu;
+    fails("cache", args);
+  }
+}
+
+// The size query refuses what compress() refuses, with the same text, before it multiplies anything.
+TEST(CompressorWorkspace, QueryChecksWhatTheCallChecks) {
+  const CompressorShape shape = small_shape(compressor_shape("c4_fp32"));
+  CompressorRig rig(shape, 1, 16);
+  const CompressorStep step = rig.build({{0, 0, 8, 0}});
+  const CompressArgs good = rig.args(step);
+  const auto fails = [&](const std::string& text, auto change) {
+    CompressArgs args = good;
+    change(args);
+    EXPECT_TRUE(throws(Status::kInvalidArgument, text, [&] { compress_workspace_bytes(args); }));
+    EXPECT_TRUE(throws(Status::kInvalidArgument, text, [&] { compress(args); }));
+  };
+  using A = CompressArgs&;
+  for (const int threads : {-1, -3, std::numeric_limits<int>::min()}) {
+    fails("compress: num_threads is " + std::to_string(threads) + ", must be >= 0",
+          [&](A a) { a.num_threads = threads; });
+  }
+  for (const std::int64_t dim : {std::int64_t{1} << 62, std::int64_t{1} << 60, kHuge, -kHuge - 1, std::int64_t{0}}) {
+    const std::string text = "compress: cache.head_dim is " + std::to_string(dim) + ", must be in [64, 1048576]";
+    fails(text, [&](A a) { a.cache.head_dim = dim; });
+    fails(text, [&](A a) {  // with inputs that claim to fit
+      a.overlap = false;
+      a.cache.head_dim = dim;
+      a.kv = {a.kv.data(), DType::kFloat32, {1, dim}, {1, 1}};
+    });
+  }
+  fails("compress: compress_ratio is " + std::to_string(kHuge) + ", must be in [1, 1024]",
+        [](A a) { a.compress_ratio = kHuge; });
+  fails("compress: cache.layout is fp8_mla656, which holds no compressed entries",
+        [](A a) { a.cache.layout = CacheLayout::kFp8Mla656; });
+  fails("compress: gate is fp32 [7, 128], must be fp32 [8, 128]", [](A a) {
+    a.gate = {a.gate.data(), DType::kFloat32, {7, 128}};
+  });
+}
+
+// No more shares than tokens: a worker beyond them would find nothing to do.
+TEST(CompressorWorkspace, SharesAreBoundedByTheWork) {
+  const CompressorShape shape = small_shape(compressor_shape("c4_fp32"));
+  for (const std::int64_t tokens : {0, 1, 5, 8}) {
+    CompressorRig rig(shape, 1, 16);
+    CompressorStep step = rig.build({{0, 0, tokens, 0}});
+    const std::size_t share = rig.args(step).workspace_bytes;
+    for (const int threads : {1, 3, 8, 9, 1 << 20, (1 << 29) + 1, std::numeric_limits<int>::max()}) {
+      CompressArgs args = rig.args(step);
+      args.num_threads = threads;
+      const auto workers =
+          static_cast<std::size_t>(std::clamp<std::int64_t>(threads, 1, std::max<std::int64_t>(1, tokens)));
+      ASSERT_EQ(compress_workspace_bytes(args), workers * share) << tokens << " tokens, " << threads << " threads";
+    }
+  }
 }
 
 TEST(CompressorWorkspace, ContentsDoNotMatterAndOneShareIsEnough) {
@@ -346,6 +451,28 @@ TEST(CompressorTargets, EveryInstructionSetGivesTheSameBytes) {
       EXPECT_EQ(rig.cache_bytes(), entries) << shape << " " << target;
       EXPECT_EQ(rig.all_state_bytes(), state) << shape << " " << target;
     });
+  }
+}
+
+// Far more threads than work: as many workers as tokens, the same bytes, guards around the workspace intact.
+TEST(ThreadCompressor, MoreThreadsThanTokens) {
+  for (const char* name : {"c4_fp8", "c128_ring"}) {
+    const CompressorShape shape = compressor_shape(name);
+    CompressorRig one(shape, 1, shape.ratio + 3);
+    one.run({{0, 0, shape.ratio - 1, 0}});
+    one.run({{0, shape.ratio - 1, 4, 0}});
+    CompressorRig many(shape, 1, shape.ratio + 3);
+    many.run({{0, 0, shape.ratio - 1, 0}});
+    CompressorStep step = many.build({{0, shape.ratio - 1, 4, 0}});
+    step.num_threads = std::numeric_limits<int>::max();
+    const std::size_t bytes = many.args(step).workspace_bytes;
+    step.num_threads = 1;
+    const std::size_t share = many.args(step).workspace_bytes;
+    ASSERT_EQ(bytes, 4 * share) << name;  // before the run: a workspace for each thread would not fit
+    step.num_threads = std::numeric_limits<int>::max();
+    many.run(step);
+    EXPECT_EQ(many.cache_bytes(), one.cache_bytes()) << name;
+    EXPECT_EQ(many.all_state_bytes(), one.all_state_bytes()) << name;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "compressor/rules.hpp"
@@ -111,6 +112,10 @@ TEST(CompressPlan, StaleHugeNumbersDoNotOverflow) {
   EXPECT_EQ(compress_plan(List{kHuge - 1}, List{1}, 128), CompressPlan::kNone);
   EXPECT_EQ(compress_plan(List{0}, List{kHuge}, List{1}, 128), CompressPlan::kUnknown);
   EXPECT_EQ(compress_plan(List{5}, List{5}, kHuge), CompressPlan::kNone);
+  EXPECT_EQ(compress_plan(List{kHuge}, List{kHuge}, kHuge), CompressPlan::kSome);
+  EXPECT_EQ(compress_plan(List{kHuge, kHuge}, List{kHuge, kHuge}, List{kHuge, 1}, 1), CompressPlan::kSome);
+  EXPECT_EQ(compress_plan(List{0}, List{kHuge}, List{kHuge}, kHuge), CompressPlan::kSome);
+  EXPECT_EQ(compress_plan(List{kHuge - 1}, List{kHuge}, List{1}, 4), CompressPlan::kUnknown);
 }
 
 TEST(CompressPlan, ErrorsNameWhatCame) {
@@ -141,10 +146,23 @@ TEST(CompressRing, RowsFollowTheFormula) {
   EXPECT_EQ(compress_ring_rows(4, true, 4), 12);
   EXPECT_EQ(compress_ring_rows(4, true, 5), 16);
   EXPECT_EQ(compress_ring_rows(1, false, 3), 4);
-  EXPECT_TRUE(throws(Status::kInvalidArgument, "compress_ring_rows: compress_ratio is -4, must be >= 1",
-                     [] { compress_ring_rows(-4, true, 0); }));
-  EXPECT_TRUE(throws(Status::kInvalidArgument, "compress_ring_rows: max_drafts is -1, must be >= 0",
-                     [] { compress_ring_rows(4, true, -1); }));
+  // The largest numbers that are taken: 2 * 1024 + 2^31 - 1, rounded up to a multiple of 1024.
+  EXPECT_EQ(compress_ring_rows(1024, true, 2147483647), 2048 + (std::int64_t{1} << 31));
+  EXPECT_EQ(compress_ring_rows(1, false, 2147483647), std::int64_t{1} << 31);
+}
+
+TEST(CompressRing, NumbersOutsideTheContractAreNamed) {
+  for (const std::int64_t ratio :
+       {-kHuge - 1, std::int64_t{-4}, std::int64_t{0}, std::int64_t{1025}, kHuge / 2, kHuge}) {
+    EXPECT_TRUE(throws(Status::kInvalidArgument,
+                       "compress_ring_rows: compress_ratio is " + std::to_string(ratio) + ", must be in [1, 1024]",
+                       [&] { compress_ring_rows(ratio, true, 0); }));
+  }
+  for (const std::int64_t drafts : {-kHuge - 1, std::int64_t{-1}, std::int64_t{1} << 31, kHuge}) {
+    EXPECT_TRUE(throws(Status::kInvalidArgument,
+                       "compress_ring_rows: max_drafts is " + std::to_string(drafts) + ", must be in [0, 2147483647]",
+                       [&] { compress_ring_rows(4, true, drafts); }));
+  }
 }
 
 TEST(CompressStateBegin, IsTheFirstRowThatALaterEntryPools) {
@@ -160,6 +178,10 @@ TEST(CompressStateBegin, IsTheFirstRowThatALaterEntryPools) {
   }
   EXPECT_EQ(compress_state_begin(513, 4, true), 508);
   EXPECT_EQ(compress_state_begin(640, 128, false), 640);
+  EXPECT_EQ(compress_state_begin(kHuge, 4, true), kHuge - 7);
+  EXPECT_EQ(compress_state_begin(kHuge, kHuge, true), 0);
+  EXPECT_EQ(compress_state_begin(kHuge - 1, kHuge, true), 0);
+  EXPECT_EQ(compress_state_begin(kHuge, 1, false), kHuge);
   EXPECT_TRUE(throws(Status::kInvalidArgument, "compress_state_begin: start is -1, must be >= 0",
                      [] { compress_state_begin(-1, 4, true); }));
   EXPECT_TRUE(throws(Status::kInvalidArgument, "compress_state_begin: compress_ratio is 0, must be >= 1",

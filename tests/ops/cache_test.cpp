@@ -488,7 +488,6 @@ TEST(CacheErrors, NameTheArgumentWhatWasExpectedAndWhatCame) {
           c.page_stride_bytes = std::int64_t{1} << 40;
         });
   write("cache has 2 pages and a null pointer", [](auto& c, auto&, auto&) { c.data = nullptr; });
-  write("cache is on another device than the CPU", [](auto& c, auto&, auto&) { c.device = {Device::Kind::kCuda, 0}; });
   for (const float scale : {0.0F, -1.0F}) {
     const std::string text = "cache has scale " + std::string(scale == 0 ? "0" : "-1") + ", must be finite and > 0";
     write(text.c_str(), [&](auto& c, auto&, auto&) {

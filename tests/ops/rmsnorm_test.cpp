@@ -149,8 +149,10 @@ TEST(RmsnormErrors, NameTheArgumentWhatWasExpectedAndWhatCame) {
   fails("weight is bf16 [64], must be fp32 [64]", good, {memory.data(), DType::kBFloat16, {64}}, good);
   fails("y is fp32 [1, 64], must be fp32 or bf16 [2, 64]", good, {}, {memory.data(), DType::kFloat32, {1, 64}});
   fails("y is fp32 [2, 64] with a null pointer", good, {}, {nullptr, DType::kFloat32, {2, 64}});
-  fails("y is on another device than the CPU", good, {},
-        {memory.data(), DType::kFloat32, {2, 64}, Device{Device::Kind::kCuda, 0}});
+  fails("y has row stride 0, must be at least 64", good, {}, {memory.data(), DType::kFloat32, {2, 64}, {0, 1}});
+  const TensorView on_gpu(memory.data(), DType::kFloat32, {2, 64}, Device{Device::Kind::kCuda, 0});
+  EXPECT_TRUE(throws(Status::kUnsupported, "rmsnorm: y is on cuda:0, this build works on the CPU only",
+                     [&] { rmsnorm(good, {}, 1e-6F, on_gpu); }));
 }
 
 }  // namespace

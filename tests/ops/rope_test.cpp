@@ -199,8 +199,8 @@ TEST(Rope, DoesNotAllocate) {
 TEST(RopeErrors, NameTheArgumentWhatWasExpectedAndWhatCame) {
   const auto bad = Status::kInvalidArgument;
   std::vector<double> f(32);
-  const auto frequencies = [&](const char* text, double base, const RopeScaling& s, std::span<double> out) {
-    EXPECT_TRUE(throws(bad, std::string("rope_frequencies: ") + text, [&] { rope_frequencies(base, s, out); }));
+  const auto frequencies = [&](const std::string& text, double base, const RopeScaling& s, std::span<double> out) {
+    EXPECT_TRUE(throws(bad, "rope_frequencies: " + text, [&] { rope_frequencies(base, s, out); }));
   };
   frequencies("base is 0, must be finite and > 0", 0, {}, f);
   frequencies("base is nan, must be finite and > 0", std::nan(""), {}, f);
@@ -208,8 +208,14 @@ TEST(RopeErrors, NameTheArgumentWhatWasExpectedAndWhatCame) {
   frequencies("base is 1, must be > 1 with scaling.factor > 1", 1, kV4Scaling, f);
   frequencies("out is empty, must have one element a pair", 10000, {}, {});
   frequencies("scaling.factor is inf, must be finite", 10000, {INFINITY}, f);
-  frequencies("scaling has original_max_positions 65536, beta_fast 0, beta_slow 1, must all be > 0", 10000,
-              {16.0, 65536.0, 0.0, 1.0}, f);
+  frequencies("scaling.factor is nan, must be finite", 10000, {NAN}, f);
+  const auto scaling = [&](const std::string& got, const RopeScaling& s) {
+    frequencies("scaling has " + got + ", must all be finite and > 0, and beta_fast >= beta_slow", 10000, s, f);
+  };
+  scaling("original_max_positions 65536, beta_fast 0, beta_slow 1", {16.0, 65536.0, 0.0, 1.0});
+  scaling("original_max_positions inf, beta_fast 32, beta_slow 1", {16.0, INFINITY, 32.0, 1.0});
+  scaling("original_max_positions 65536, beta_fast inf, beta_slow 1", {16.0, 65536.0, INFINITY, 1.0});
+  scaling("original_max_positions 65536, beta_fast 1, beta_slow 32", {16.0, 65536.0, 1.0, 32.0});
 
   std::vector<float> table(4 * 64), x(2 * 128);
   const std::vector<std::int64_t> p = {0, 1};

@@ -55,9 +55,10 @@ TEST_F(SparseMlaErrors, AboutQ) {
   expect("sparse_mla: q has stride 2 in its last dimension, must be contiguous (1)", [&](auto& a) {
     a.q = ConstTensorView(f_, b16, {2, 3, 512}, {3072, 1024, 2});
   });
-  expect("sparse_mla: q is on another device than the CPU", [&](auto& a) {
-    a.q = ConstTensorView(f_, b16, {2, 3, 512}, Device{Device::Kind::kCuda, 0});
-  });
+  SparseMlaArgs on_gpu = data_.args;
+  on_gpu.q = ConstTensorView(f_, b16, {2, 3, 512}, Device{Device::Kind::kCuda, 1});
+  EXPECT_TRUE(throws(Status::kUnsupported, "sparse_mla: q is on cuda:1, this build works on the CPU only",
+                     [&] { sparse_mla(on_gpu); }));
   expect("sparse_mla: q is bf16 [2, 3, 512] with a null pointer", [&](auto& a) {
     a.q = ConstTensorView(nullptr, b16, {2, 3, 512});
   });
@@ -124,20 +125,20 @@ TEST_F(SparseMlaErrors, AboutOutputs) {
   expect("sparse_mla: out is fp32 [2, 3, 576], must be fp32 or bf16 [2, 3, 512]", [&](auto& a) {
     a.out = TensorView(f_, f32, {2, 3, 576});
   });
-  expect("sparse_mla: out has stride 511 in dimension 1, must be at least its width 512", [&](auto& a) {
+  expect("sparse_mla: out has row stride 511, must be at least 512", [&](auto& a) {
     a.out = TensorView(f_, f32, {2, 3, 512}, {1536, 511, 1});
   });
-  expect("sparse_mla: out has stride 0 in dimension 0, must be at least its width 512", [&](auto& a) {
+  expect("sparse_mla: out has row stride 0, must be at least 512", [&](auto& a) {
     a.out = TensorView(f_, f32, {2, 3, 512}, {0, 512, 1});
   });
   expect("sparse_mla: lse is fp32 [3, 2], must be fp32 [2, 3]", [&](auto& a) { a.lse = TensorView(f_, f32, {3, 2}); });
-  expect("sparse_mla: lse has stride 2 in dimension 0, must be at least its width 3", [&](auto& a) {
+  expect("sparse_mla: lse has row stride 2, must be at least 3", [&](auto& a) {
     a.lse = TensorView(f_, f32, {2, 3}, {2, 1});
   });
   expect("sparse_mla: max_logits is bf16 [2, 3], must be fp32 [2, 3]", [&](auto& a) {
     a.max_logits = TensorView(f_, b16, {2, 3});
   });
-  expect("sparse_mla: max_logits has stride -3 in dimension 0, must be at least its width 3", [&](auto& a) {
+  expect("sparse_mla: max_logits has row stride -3, must be at least 3", [&](auto& a) {
     a.max_logits = TensorView(f_, f32, {2, 3}, {-3, 1});
   });
 }

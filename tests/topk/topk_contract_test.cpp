@@ -296,6 +296,14 @@ TEST(TopkContract, RaggedOffsetsAreAdded) {
   expect_as_reference(wide);
   EXPECT_EQ(wide.index(0, 1), (std::int64_t{1} << 40) + 1);
   EXPECT_EQ(wide.index(0, 1000), -1);  // past the winners nothing is added
+
+  // A stale offset of a padding row: what does not fit is -1, at either end and in either width.
+  const std::vector<std::int64_t> huge = {INT64_MAX, INT64_MIN};
+  wide.args.ragged_offsets = ConstTensorView(huge.data(), DType::kInt64, {2});
+  wide.run();
+  EXPECT_EQ(wide.index(0, 0), INT64_MAX);
+  for (std::int64_t i = 1; i < 1001; ++i) ASSERT_EQ(wide.index(0, i), -1) << i;
+  EXPECT_EQ(wide.index(1, 999), INT64_MIN + 999);
 }
 
 // --- next_n ---

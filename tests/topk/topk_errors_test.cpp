@@ -38,17 +38,16 @@ TEST(TopkErrors, NameTheArgumentWhatWasExpectedAndWhatCame) {
   EXPECT_TRUE(refused(kBad, "topk: scores has stride 2 in its last dimension, must be contiguous (1)", [](TopkArgs& a) {
     a.scores = ConstTensorView(floats, DType::kFloat32, {2, 8}, {32, 2});
   }));
-  EXPECT_TRUE(refused(kBad, "topk: scores has row stride 7, must be at least its 8 columns", [](TopkArgs& a) {
+  EXPECT_TRUE(refused(kBad, "topk: scores has row stride 7, must be at least 8", [](TopkArgs& a) {
     a.scores = ConstTensorView(floats, DType::kFloat32, {2, 8}, {7, 1});
   }));
   EXPECT_TRUE(refused(kBad, "topk: scores is fp32 [2, 8] with a null pointer", [](TopkArgs& a) {
     a.scores = ConstTensorView(nullptr, DType::kFloat32, {2, 8});
   }));
-  EXPECT_TRUE(refused(Status::kUnsupported,
-                      "topk: scores is on a GPU, must be on the CPU: this build has no CUDA kernel for topk",
-                      [&](TopkArgs& a) {
-                        a.scores = ConstTensorView(floats, DType::kFloat32, {2, 8}, gpu);
-                      }));
+  EXPECT_TRUE(
+      refused(Status::kUnsupported, "topk: scores is on cuda:0, this build works on the CPU only", [&](TopkArgs& a) {
+        a.scores = ConstTensorView(floats, DType::kFloat32, {2, 8}, gpu);
+      }));
   EXPECT_TRUE(refused(kBad, "topk: scores has 2147483648 columns, must have at most 2147483647: row windows are int32",
                       [](TopkArgs& a) {
                         a.scores = ConstTensorView(floats, DType::kFloat32, {2, std::int64_t{1} << 31});
@@ -57,7 +56,7 @@ TEST(TopkErrors, NameTheArgumentWhatWasExpectedAndWhatCame) {
                       [](TopkArgs& a) { a.row_starts = ConstTensorView(ints, DType::kInt32, {3}); }));
   EXPECT_TRUE(refused(kBad, "topk: row_ends is int64 [2], must be int32 [2]",
                       [](TopkArgs& a) { a.row_ends = ConstTensorView(ints, DType::kInt64, {2}); }));
-  EXPECT_TRUE(refused(kBad, "topk: row_ends is on another device than the CPU",
+  EXPECT_TRUE(refused(Status::kUnsupported, "topk: row_ends is on cuda:0, this build works on the CPU only",
                       [&](TopkArgs& a) { a.row_ends = ConstTensorView(ints, DType::kInt32, {2}, gpu); }));
   EXPECT_TRUE(refused(kBad, "topk: k is -1, must be at least 0", [](TopkArgs& a) { a.k = -1; }));
   EXPECT_TRUE(
@@ -65,7 +64,7 @@ TEST(TopkErrors, NameTheArgumentWhatWasExpectedAndWhatCame) {
   EXPECT_TRUE(refused(kBad, "topk: indices is fp32 [2, 10], must be int32 or int64 [2, 10]", [](TopkArgs& a) {
     a.indices = TensorView(floats, DType::kFloat32, {2, 10});
   }));
-  EXPECT_TRUE(refused(kBad, "topk: indices has row stride 9, must be at least its 10 columns", [](TopkArgs& a) {
+  EXPECT_TRUE(refused(kBad, "topk: indices has row stride 9, must be at least 10", [](TopkArgs& a) {
     a.indices = TensorView(ints, DType::kInt32, {2, 10}, {9, 1});
   }));
   EXPECT_TRUE(refused(kBad, "topk: values is bf16 [2, 10], must be fp32 [2, 10]", [](TopkArgs& a) {

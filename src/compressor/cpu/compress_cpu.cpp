@@ -59,7 +59,7 @@ class Step {
 
   template <typename Body>
   void for_pieces(const Body& body) const {
-    const std::int64_t piece = std::clamp<std::int64_t>(p_.tokens / (4 * workers_), 1, kMaxPiece);
+    const std::int64_t piece = std::clamp<std::int64_t>(p_.tokens / (4 * std::int64_t{workers_}), 1, kMaxPiece);
     core::parallel_for(p_.tokens, piece, workers_, [&](std::int64_t begin, std::int64_t end, int worker) {
       for (std::int64_t token = begin; token < end; ++token) body(token, worker);
       if (rule_.store == StateStore::kStreamed) finish_streaming();
@@ -75,30 +75,35 @@ class Step {
            place.position - (p_.ratio - 1) < p_.max_positions;  // the entry's own position has a row in cos_sin
   }
 
+  // Channels of a row that count: half A of the group before, half B of the own group; without overlap there is one
+  // half.
+  std::int64_t column_of(std::int64_t position, std::int64_t group) const {
+    return p_.coff == 2 && position >= group ? p_.head_dim : 0;
+  }
+
+  // Rows are found from the last one down: tokens of this step as far as they go, stepping over padding, then state.
   PoolWindow find_rows(std::int64_t token, const TokenPlace& place, PoolRow* rows) const {
     const std::int64_t group = place.position - (p_.ratio - 1);
     const std::int64_t first = std::max<std::int64_t>(0, group - (p_.coff - 1) * p_.ratio);
-    const std::int64_t start = place.position - (token - place.chunk_begin);  // first position of this step
     const std::int64_t state_bytes = dtype_bytes(p_.state_dtype);
     const std::int64_t input_bytes = dtype_bytes(p_.input_dtype);
-    PoolWindow window{rows, 0, 0, p_.state_dtype, p_.input_dtype};
-    for (std::int64_t t = first; t <= place.position; ++t) {
-      // Half A of the group before, half B of the own group; without overlap there is one half.
-      const std::int64_t column = p_.coff == 2 && t >= group ? p_.head_dim : 0;
-      PoolRow& row = rows[window.all_rows];
-      if (t < start) {
-        const std::byte* found = find_state_row(p_, place.request, t);
-        if (found == nullptr) continue;
-        row = {found + column * state_bytes, found + (p_.width() + column) * state_bytes, nullptr};
-        ++window.state_rows;
-      } else {
-        const std::int64_t i = token - (place.position - t);
-        row = {p_.kv + (i * p_.kv_stride + column) * input_bytes, p_.gate + (i * p_.gate_stride + column) * input_bytes,
-               p_.ape + (t % p_.ratio) * p_.ape_stride + column};
-      }
-      ++window.all_rows;
+    PoolRow* const end = rows + (place.position - first + 1);
+    PoolRow* row = end;
+    std::int64_t t = place.position;
+    for (std::int64_t i = token; t >= first && i >= 0; i = find_token_before(p_, place, i, --t)) {
+      const std::int64_t column = column_of(t, group);
+      *--row = {p_.kv + (i * p_.kv_stride + column) * input_bytes,
+                p_.gate + (i * p_.gate_stride + column) * input_bytes,
+                p_.ape + (t % p_.ratio) * p_.ape_stride + column};
     }
-    return window;
+    PoolRow* const inputs = row;
+    for (; t >= first; --t) {
+      const std::byte* found = find_state_row(p_, place.request, t);
+      if (found == nullptr) continue;
+      const std::int64_t column = column_of(t, group);
+      *--row = {found + column * state_bytes, found + (p_.width() + column) * state_bytes, nullptr};
+    }
+    return {row, inputs - row, end - row, p_.state_dtype, p_.input_dtype};
   }
 
   void pool_and_store(std::int64_t token, int worker) const {

@@ -38,9 +38,9 @@ struct RowMap {
     switch (mapping) {
       case TopkMapping::kNone: return position;
       case TopkMapping::kRagged:
-        // Stale offsets of padding rows may be anything: wrap instead of overflowing.
-        return static_cast<std::int64_t>(static_cast<std::uint64_t>(position) +
-                                         static_cast<std::uint64_t>(ragged_offset));
+        // Stale offsets of padding rows may be anything.
+        if (std::int64_t sum = 0; !__builtin_add_overflow(position, ragged_offset, &sum)) return sum;
+        return -1;
       case TopkMapping::kPageTable: break;
     }
     const std::int64_t entry = position + page_start;
