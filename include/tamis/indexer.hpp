@@ -39,6 +39,8 @@ void index_query(const IndexQueryArgs& args);
 
 /// What a score needs, shared by index_logits() and index_topk():
 /// score[r, j] = sum_h index_weights[r, h] * max(0, index_q[r, h] . key[j]), times the key's scale.
+/// Here and in the other structs of this header arrays of int32, int64 and fp32 have the natural alignment of their
+/// type; queries, their scales and keys may start at any byte.
 struct IndexScoreArgs {
   IndexFormat format = IndexFormat::kFp8;
   ConstTensorView index_q;        ///< [rows, index_heads, 128 or 64], as index_query() writes it.
@@ -63,7 +65,9 @@ struct IndexLogitsArgs {
 };
 
 /// Writes the scores of every row's window. A column whose page is negative or out of the pool scores -inf.
-/// Each score is the same fp32 number whatever the batch, window or thread count. Does not allocate.
+/// Each score is the same fp32 number whatever the batch, window or thread count. NaN and infinities follow the
+/// formula. Does not allocate: its scratch is on the stack, up to 256 KiB of each thread that takes part, the caller's
+/// included.
 /// @throws Error kInvalidArgument on shape, dtype or layout mismatch. Definition: src/indexer/reference.hpp.
 void index_logits(const IndexLogitsArgs& args);
 
@@ -78,6 +82,9 @@ struct IndexTopkArgs {
   ConstTensorView ragged_offsets;      ///< kRagged: [rows] int32 or int64.
   ConstTensorView mapping_page_table;  ///< kPageTable: table of the cache attended to (same row_to_table).
   std::int64_t mapping_page_size = 0;  ///< kPageTable: its page size.
+  ConstTensorView page_starts;  ///< kPageTable: [rows] int32, optional (0): added to the position before translation
+                                ///< only, as in TopkArgs. With score.row_starts given here, too, columns of the
+                                ///< logits matrix are translated.
   int num_threads = 0;
   void* workspace = nullptr;  ///< See index_topk_workspace_bytes(); 64-byte aligned; contents may be anything.
   std::size_t workspace_bytes = 0;

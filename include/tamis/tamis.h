@@ -423,6 +423,7 @@ typedef struct tamis_index_topk_args {
   void* workspace;                  ///< tamis_index_topk_workspace_bytes(), 64-byte aligned; contents may be anything.
   size_t workspace_bytes;
   void* stream;
+  tamis_tensor page_starts;  ///< PAGE_TABLE: [rows] int32, optional (0): added to the position before translation only.
 } tamis_index_topk_args;
 
 TAMIS_API tamis_status tamis_index_topk_workspace_bytes(const tamis_index_topk_args* args,

@@ -71,6 +71,7 @@ IndexTopkArgs index_topk_args(const tamis_index_topk_args* args) {
   out.ragged_offsets = read(&C::ragged_offsets, "ragged_offsets");
   out.mapping_page_table = read(&C::mapping_page_table, "mapping_page_table");
   out.mapping_page_size = read(&C::mapping_page_size);
+  out.page_starts = read(&C::page_starts, "page_starts");
   out.num_threads = read(&C::num_threads);
   out.workspace = read(&C::workspace);
   out.workspace_bytes = read(&C::workspace_bytes);

@@ -39,6 +39,10 @@ indexer::IndexTopkParams check(const IndexTopkArgs& args) {
                   args.mapping_page_size, ", must be at least 1");
       p.mapping_page_table = args.mapping_page_table;
       p.mapping_page_size = args.mapping_page_size;
+      if (args.page_starts.present()) {
+        core::check_view(args.page_starts, {kOp, "page_starts", {DType::kInt32}, {rows}});
+        p.page_starts = args.page_starts.data();
+      }
       break;
     case TopkMapping::kRagged:
       core::check_view(args.ragged_offsets, {kOp, "ragged_offsets", {DType::kInt32, DType::kInt64}, {rows}});

@@ -196,6 +196,8 @@ const char* c_abi_index(void) {
   const float weights[kRows][kHeads] = {{1.0F, 2.0F}, {1.0F, -1.0F}};
   const int64_t positions[kRows] = {0, 0};
   const int32_t row_ends[kRows] = {3, 2};
+  const int32_t row_starts[kRows] = {1, 0};
+  const int32_t pages[kRows][2] = {{6, 4}, {0, 1}};
   // weight * 128^-0.5 * 2^-0.5 = weight / 16, exact in fp32.
   float index_weights[kRows][kHeads];
   float logits[kRows][kKeys];
@@ -268,6 +270,20 @@ const char* c_abi_index(void) {
   CHECK(indices[0][0] == 2 && indices[0][1] == 1 && indices[1][0] == 1 && indices[1][1] == 0);
   CHECK(values[0][0] == logits[0][2] && values[0][1] == logits[0][1]);
   CHECK(values[1][0] == logits[1][1] && values[1][1] == logits[1][0]);
+
+  // Row 0 starts at column 1: its columns 1 and 2 are entry 1 of page 6 and entry 0 of page 4.
+  select.row_starts = tamis_tensor_1d(row_starts, TAMIS_DTYPE_INT32, kRows);
+  select.page_starts = select.row_starts;
+  select.mapping = TAMIS_TOPK_MAPPING_PAGE_TABLE;
+  select.mapping_page_table = tamis_tensor_2d(pages, TAMIS_DTYPE_INT32, kRows, 2);
+  select.mapping_page_size = 2;
+  CHECK(tamis_index_topk(&select) == TAMIS_OK);
+  CHECK(indices[0][0] == 8 && indices[0][1] == 13 && indices[1][0] == 1 && indices[1][1] == 0);
+  // A caller compiled before the field was there has no page starts: positions 0 and 1 of the window are translated.
+  select.struct_size = offsetof(tamis_index_topk_args, page_starts);
+  memset(&select.page_starts, 0xEE, sizeof select.page_starts);
+  CHECK(tamis_index_topk(&select) == TAMIS_OK);
+  CHECK(indices[0][0] == 13 && indices[0][1] == 12 && indices[1][0] == 1 && indices[1][1] == 0);
   return NULL;
 }
 

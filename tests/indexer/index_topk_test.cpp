@@ -36,6 +36,7 @@ struct Request {
   TopkMapping mapping = TopkMapping::kNone;
   bool values = true;
   DType dtype = DType::kInt32;
+  ConstTensorView page_starts;
 };
 
 std::ostream& operator<<(std::ostream& out, const Request& r) {
@@ -65,6 +66,7 @@ void set_outputs(Args& args, const Request& r, std::int64_t rows, void* indices,
   if (r.values) args.values = TensorView(values, DType::kFloat32, {rows, r.k});
   args.order = r.order;
   args.mapping = r.mapping;
+  args.page_starts = r.page_starts;
 }
 
 class Outputs {
@@ -177,6 +179,28 @@ TEST_P(IndexTopk, ARowDoesNotDependOnItsBatch) {
   }
 }
 
+// Positions of a late window through the page table: with page_starts = row_starts these are columns, as in topk().
+TEST_P(IndexTopk, PageStartsAreAddedBeforeTranslationOnly) {
+  const auto& [shape, format] = GetParam();
+  const IndexerCase c(shape, format);
+  const Mapping mapping(shape);
+  std::vector<std::int32_t> stale(static_cast<std::size_t>(shape.rows));
+  for (std::size_t r = 0; r < stale.size(); ++r) {
+    const std::int32_t values[] = {0, 3, -4, INT32_MAX, INT32_MIN};
+    stale[r] = values[r % 5];
+  }
+  const std::vector<std::int32_t>* const both[] = {&c.row_starts, &stale};
+  for (const std::vector<std::int32_t>* starts : both) {
+    const ConstTensorView view(starts->data(), DType::kInt32, {shape.rows});
+    for (std::int64_t k : {std::int64_t{64}, shape.columns + 1}) {
+      for (bool values : {true, false}) {  // without values a short row is not scored
+        const Request r{.k = k, .mapping = TopkMapping::kPageTable, .values = values, .page_starts = view};
+        EXPECT_EQ(run_fused(c.args, mapping, r), run_unfused(c.args, mapping, r)) << r;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, IndexTopk,
                          ::testing::Combine(::testing::ValuesIn(test::indexer_shapes()),
                                             ::testing::ValuesIn(test::indexer_formats())),
@@ -199,6 +223,33 @@ TEST(ThreadIndexTopk, ThreadsDoNotChangeAnything) {
         EXPECT_EQ(run_fused(c.args, mapping, r, threads), one) << shape << " " << threads;
     }
   }
+}
+
+// Window [6, 9) of a request whose table is pages 5, 2, 7 of 4 entries: columns 6, 7, 8 are entries 2 and 3 of page 2
+// and entry 0 of page 7; without page_starts positions 0 to 2 of page 5 would come out.
+TEST(IndexTopkExample, PageStartsTranslateColumns) {
+  IndexerCase c({.name = "p", .rows = 1, .heads = 2, .columns = 12, .starts = true}, kFp8);
+  c.row_starts = {6};
+  c.row_ends = {9};
+  const std::int32_t table[] = {5, 2, 7};
+  std::int32_t indices[] = {-9, -9, -9, -9};
+  IndexTopkArgs args;
+  args.score = c.args;
+  args.k = 4;
+  args.indices = TensorView(indices, DType::kInt32, {1, 4});
+  args.mapping = TopkMapping::kPageTable;
+  args.mapping_page_table = ConstTensorView(table, DType::kInt32, {1, 3});
+  args.mapping_page_size = 4;
+  args.page_starts = c.args.row_starts;
+  args.num_threads = 1;
+  Workspace workspace(index_topk_workspace_bytes(args));
+  args.workspace = workspace.data();
+  args.workspace_bytes = workspace.size();
+  index_topk(args);
+  EXPECT_EQ(std::vector<std::int32_t>(indices, indices + 4), (std::vector<std::int32_t>{10, 11, 28, -1}));
+  args.page_starts = {};
+  index_topk(args);
+  EXPECT_EQ(std::vector<std::int32_t>(indices, indices + 4), (std::vector<std::int32_t>{20, 21, 22, -1}));
 }
 
 // Equal scores everywhere: the lowest positions win, on both sides of segments and chunks.
@@ -317,6 +368,12 @@ TEST(IndexTopkError, Texts) {
   fails("mapping_page_size is 0, must be at least 1", [&](IndexTopkArgs& a) {
     a.mapping = TopkMapping::kPageTable;
     a.mapping_page_table = ConstTensorView(data, DType::kInt32, {2, 4});
+  });
+  fails("page_starts is int32 [3], must be int32 [2]", [&](IndexTopkArgs& a) {
+    a.mapping = TopkMapping::kPageTable;
+    a.mapping_page_table = ConstTensorView(data, DType::kInt32, {2, 4});
+    a.mapping_page_size = 4;
+    a.page_starts = ConstTensorView(data, DType::kInt32, {3});
   });
   fails("ragged_offsets is absent, must be int32 or int64 [2]",
         [](IndexTopkArgs& a) { a.mapping = TopkMapping::kRagged; });

@@ -95,6 +95,7 @@ topk_cpu::RowMap row_map(const IndexTopkParams& p, std::int64_t row) {
     if (table >= 0 && table < p.mapping_page_table.size(0)) map.pages = row_of(p.mapping_page_table, table);
     map.max_pages = p.mapping_page_table.size(1);
     map.page_size = p.mapping_page_size;
+    if (p.page_starts != nullptr) map.page_start = topk_cpu::load_at<std::int32_t>(p.page_starts, row);
   } else if (p.mapping == TopkMapping::kRagged) {
     const void* offsets = p.ragged_offsets.data();
     map.ragged_offset = p.ragged_offsets.dtype() == DType::kInt64

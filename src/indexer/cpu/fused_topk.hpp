@@ -16,6 +16,7 @@ struct IndexTopkParams {
   TopkMapping mapping = TopkMapping::kNone;
   ConstTensorView mapping_page_table;
   std::int64_t mapping_page_size = 1;
+  const void* page_starts = nullptr;  // kPageTable: [rows] int32
   ConstTensorView ragged_offsets;
   int workers = 1;  // at most; fewer where there is less work or workspace
 };
