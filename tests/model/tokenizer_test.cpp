@@ -177,17 +177,17 @@ TEST(StreamDecoder, IdsWithoutATokenAreReplacementCharacters) {
 TEST(Tokenizer, AddedTokensOfManyLengths) {
   Json json = small_json();
   for (int n = 2; n <= 1024; ++n) {
-    json["added_tokens"].push_back({{"id", 293 + n}, {"content", std::string(static_cast<std::size_t>(n), 'a')}});
+    json["added_tokens"].push_back({{"id", 293 + n}, {"content", std::string(static_cast<std::size_t>(n), 'q')}});
   }
   json["added_tokens"].push_back(json["added_tokens"].back());  // given twice, which changes nothing
-  json["added_tokens"].push_back({{"id", 1318}, {"content", "aa\xC3\xBF"}});
+  json["added_tokens"].push_back({{"id", 1318}, {"content", "qq\xC3\xBF"}});
   const Tokenizer t = parse(json);
-  EXPECT_EQ(t.encode("aaab", false), (Ids{296, 98}));
-  EXPECT_EQ(t.encode("aaa\xC3\xBF", false)[0], 296);
-  EXPECT_EQ(t.encode("aa\xC3\xBF", false), Ids{1318});
-  EXPECT_EQ(t.encode(std::string("aaa\0", 4), false)[0], 296);
-  EXPECT_EQ(t.encode(std::string(2048 + 5, 'a'), false), (Ids{1317, 1317, 298}));
-  json["added_tokens"].push_back({{"id", 1319}, {"content", std::string(1025, 'a')}});
+  EXPECT_EQ(t.encode("qqqb", false), (Ids{296, 98}));
+  EXPECT_EQ(t.encode("qqq\xC3\xBF", false)[0], 296);
+  EXPECT_EQ(t.encode("qq\xC3\xBF", false), Ids{1318});
+  EXPECT_EQ(t.encode(std::string("qqq\0", 4), false)[0], 296);
+  EXPECT_EQ(t.encode(std::string(2048 + 5, 'q'), false), (Ids{1317, 1317, 298}));
+  json["added_tokens"].push_back({{"id", 1319}, {"content", std::string(1025, 'q')}});
   EXPECT_EQ(parse_error(json), "t: added_tokens[1029].content: expected at most 1024 bytes, got 1025");
 }
 
