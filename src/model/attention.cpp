@@ -88,7 +88,6 @@ Attention::Attention(const Checkpoint& checkpoint, const ModelConfig& config, in
       q_lora_(config.q_lora_rank),
       groups_(config.o_groups),
       o_lora_(config.o_lora_rank),
-      window_(config.sliding_window),
       index_heads_(config.index_n_heads),
       index_topk_(config.index_topk),
       eps_(static_cast<float>(config.rms_norm_eps)) {
@@ -177,7 +176,7 @@ void Attention::forward(const float* x, float* out, const Context& context) {
     SparseMlaArgs args;
     args.q = {q, kF32, {tokens, heads_, head_dim_}};
     args.main = {context.caches.window,
-                 {indices.window_slots.data(), DType::kInt32, {tokens, window_}},
+                 {indices.window_slots.data(), DType::kInt32, {tokens, indices.window_width}},
                  view(indices.window_lens)};
     if (ratio_ == 4 && selected_width_ > 0) {
       args.extra = {context.caches.compressed, {selected_slots_, DType::kInt32, {tokens, selected_width_}}, {}};
@@ -211,7 +210,6 @@ void Attention::select(const float* x, const float* q_lora, const Context& conte
   const std::int64_t tokens = batch.num_tokens(), columns = context.indices.c4_columns;
   const std::int64_t topk = context.selection.topk > 0 ? context.selection.topk : index_topk_;
   selected_width_ = std::min(topk, columns);
-  if (context.observer != nullptr) selected_width_ = topk;
   if (selected_width_ == 0) return;
   selected_slots_ = indexer_->slots.get(tokens * selected_width_);
   if (context.selection.random) {

@@ -15,7 +15,8 @@ namespace tamis::model {
 
 /// What all layers of a step share: who attends to which raw keys, and the C128 lists.
 struct StepIndices {
-  std::vector<std::int32_t> window_slots;  ///< [tokens, sliding_window] oldest to newest, -1 after
+  std::vector<std::int32_t> window_slots;  ///< [tokens, window_width] oldest to newest, -1 after
+  std::int64_t window_width = 0;           ///< the longest of window_lens
   std::vector<std::int32_t> window_lens;   ///< [tokens]
   std::vector<std::int32_t> c128_slots;    ///< [tokens, c128_width] visible C128 entries
   std::vector<std::int32_t> c128_lens;     ///< [tokens]
@@ -82,7 +83,7 @@ class Attention {
   std::string tensor_name(const char* name) const;
 
   int layer_;
-  std::int64_t ratio_, hidden_, heads_, head_dim_, q_lora_, groups_, o_lora_, window_, index_heads_, index_topk_;
+  std::int64_t ratio_, hidden_, heads_, head_dim_, q_lora_, groups_, o_lora_, index_heads_, index_topk_;
   float eps_;
   gemm::Linear wq_a_, wq_b_, wkv_, wo_b_;
   std::vector<gemm::Linear> wo_a_;  // by output group

@@ -12,11 +12,7 @@
 namespace tamis::model {
 namespace {
 
-constexpr std::int64_t kFp8Block = 128;      // Rows and columns that share one scale.
-constexpr std::int64_t kFp4Group = 32;       // Columns of a row that share one scale.
 constexpr std::int64_t kMaxExperts = 65536;  // A fused tensor becomes that many entries at most.
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 bool consume_prefix(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;

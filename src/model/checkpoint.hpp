@@ -12,6 +12,12 @@
 
 namespace tamis::model {
 
+inline constexpr std::int64_t kFp8Block = 128;  ///< Rows and columns that share one scale.
+inline constexpr std::int64_t kFp4Group = 32;   ///< Columns of a row that share one scale.
+
+/// a / b rounded up, for sizes.
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
 /// How a tensor's values are stored.
 enum class Storage : std::uint8_t {
   kFloat32,

@@ -47,6 +47,9 @@ class StructureCheck {
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& name) {
+  // The parser takes a NUL byte for the end of the text.
+  const std::size_t nul = text.find('\0');
+  TAMIS_CHECK(nul == std::string_view::npos, Status::kDataError, name, ": not valid JSON: a NUL byte at byte ", nul);
   StructureCheck check(name);
   try {
     return Json::parse(text.begin(), text.end(), [&check](int depth, Json::parse_event_t event, Json& value) {
@@ -64,11 +67,18 @@ Json parse_json(std::string_view text, const std::string& name) {
   }
 }
 
-std::string read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
+bool file_exists(const std::filesystem::path& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  TAMIS_CHECK(std::filesystem::is_regular_file(status), Status::kDataError, path.string(), ": ",
-              std::filesystem::exists(status) ? "not a regular file" : "no such file");
+  // A file that is not there is an answer and no error; the code is set for both.
+  TAMIS_CHECK(std::filesystem::status_known(status), Status::kDataError, path.string(), ": ", error.message());
+  return std::filesystem::exists(status);
+}
+
+std::string read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  TAMIS_CHECK(file_exists(path), Status::kDataError, path.string(), ": no such file");
+  std::error_code error;
+  TAMIS_CHECK(std::filesystem::is_regular_file(path, error), Status::kDataError, path.string(), ": not a regular file");
   const auto size = std::filesystem::file_size(path, error);
   TAMIS_CHECK(!error, Status::kDataError, path.string(), ": ", error.message());
   TAMIS_CHECK(size <= max_bytes, Status::kDataError, path.string(), ": expected at most ", max_bytes, " bytes, got ",

@@ -17,8 +17,12 @@ using Json = nlohmann::json;
 inline constexpr int kMaxJsonDepth = 32;
 
 /// @param name  What errors call the file.
-/// @throws Error kDataError in one line: malformed text, a key given twice, nesting beyond kMaxJsonDepth.
+/// @throws Error kDataError in one line: malformed text, a NUL byte, a key given twice, nesting beyond kMaxJsonDepth.
 Json parse_json(std::string_view text, const std::string& name);
+
+/// True if something has that name, false if nothing has.
+/// @throws Error kDataError if that cannot be said: a loop of links, a folder without permission.
+bool file_exists(const std::filesystem::path& path);
 
 /// The whole file. @throws Error kDataError if it cannot be read or is larger than max_bytes.
 std::string read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes);

@@ -7,6 +7,7 @@
 
 #include "core/check.hpp"
 #include "core/parallel.hpp"
+#include "model/json_file.hpp"
 
 namespace tamis::model {
 namespace {
@@ -17,6 +18,21 @@ constexpr std::int64_t kRowsAPiece = 16;  // rows a thread takes at a time
 float sqrt_softplus(float x) { return std::sqrt(x > 20.0F ? x : std::log1p(std::exp(x))); }
 
 }  // namespace
+
+void choose_experts(std::span<const float> score, std::span<const float> bias, std::span<std::int32_t> order,
+                    std::size_t count) {
+  std::iota(order.begin(), order.end(), 0);
+  const auto rank = [&](std::int32_t e) {
+    return score[static_cast<std::size_t>(e)] + bias[static_cast<std::size_t>(e)];
+  };
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
+                    [&](std::int32_t a, std::int32_t b) {
+                      const float rank_a = rank(a), rank_b = rank(b);
+                      // Without a place of its own NaN would make this no order, and sorting by it undefined.
+                      if (std::isnan(rank_a) != std::isnan(rank_b)) return std::isnan(rank_b);
+                      return rank_a > rank_b || (!(rank_a < rank_b) && a < b);
+                    });
+}
 
 Moe::Moe(const Checkpoint& checkpoint, const std::string& prefix, const ModelConfig& config, bool hash_routed)
     : hidden_(config.hidden_size),
@@ -29,9 +45,15 @@ Moe::Moe(const Checkpoint& checkpoint, const std::string& prefix, const ModelCon
   gate_ = gemm::Linear(checkpoint.read_fp32(prefix + "gate.weight", {num_experts_, hidden_}), num_experts_, hidden_);
   if (hash_routed) {
     const std::string name = prefix + "gate.tid2eid";
+    const std::string where = checkpoint.directory().string() + ": tensor " + quote(name);
     for (std::int64_t expert : checkpoint.read_int(name, {config.vocab_size, experts_per_token_})) {
-      TAMIS_CHECK(expert >= 0 && expert < num_experts_, Status::kDataError, name, " names expert ", expert,
-                  ", must be in [0, ", num_experts_, ")");
+      const auto place = static_cast<std::int64_t>(tid2eid_.size());
+      const std::int64_t token = place / experts_per_token_, taken = place % experts_per_token_;
+      TAMIS_CHECK(expert >= 0 && expert < num_experts_, Status::kDataError, where, ": token ", token,
+                  ": expected experts in [0, ", num_experts_, "), got ", expert);
+      // An expert's share of a step is at most the step's tokens, and a token's weights belong to different experts.
+      TAMIS_CHECK(std::find(tid2eid_.end() - taken, tid2eid_.end(), expert) == tid2eid_.end(), Status::kDataError,
+                  where, ": token ", token, ": expected different experts, got ", expert, " twice");
       tid2eid_.push_back(static_cast<std::int32_t>(expert));
     }
   } else {
@@ -61,11 +83,7 @@ void Moe::route(const std::int32_t* tokens, std::int64_t count) {
     if (!tid2eid_.empty()) {
       std::copy_n(tid2eid_.data() + tokens[t] * experts_per_token_, experts_per_token_, picked.data());
     } else {
-      // Largest score + bias first; equal ones by the lower expert.
-      std::iota(order.begin(), order.end(), 0);
-      const auto rank = [&](std::int32_t e) { return score[e] + bias_[static_cast<std::size_t>(e)]; };
-      std::partial_sort(order.begin(), order.begin() + experts_per_token_, order.end(),
-                        [&](std::int32_t a, std::int32_t b) { return rank(a) != rank(b) ? rank(a) > rank(b) : a < b; });
+      choose_experts({score, order.size()}, bias_, order, picked.size());
       std::copy_n(order.begin(), experts_per_token_, picked.begin());
     }
     float sum = 0;
@@ -104,7 +122,7 @@ void Moe::forward(const float* x, const std::int32_t* tokens, std::int64_t count
     if (rows == 0) continue;
     float* gathered = gathered_.get(rows * hidden_);
     float* weights = weights_.get(rows);
-    float* result = expert_out_.get(count * hidden_);
+    float* result = expert_out_.get(rows * hidden_);
     for (std::int64_t r = 0; r < rows; ++r) {
       const Choice& choice = list[static_cast<std::size_t>(r)];
       std::copy_n(x + choice.token * hidden_, hidden_, gathered + r * hidden_);

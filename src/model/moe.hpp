@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,10 +13,17 @@
 
 namespace tamis::model {
 
+/// Puts the `count` experts of largest score + bias first in `order` ([experts], out), the largest in front; equal ones
+/// by the lower expert, NaN after every number.
+void choose_experts(std::span<const float> score, std::span<const float> bias, std::span<std::int32_t> order,
+                    std::size_t count);
+
 /// Mixture of experts (S-9.2): routed by token id (hash layers) or by score plus bias, and a shared expert.
 class Moe {
  public:
   /// Reads PREFIXgate.*, PREFIXexperts.E.* and PREFIXshared_experts.*; prefix is "layers.N.ffn.".
+  /// @throws Error kDataError naming folder, tensor and token if a hash table names an expert that is not there, or one
+  ///         twice for a token.
   Moe(const Checkpoint& checkpoint, const std::string& prefix, const ModelConfig& config, bool hash_routed);
 
   /// @param x       [tokens, hidden], normed

@@ -15,6 +15,13 @@ namespace {
 constexpr std::size_t kMaxPatternBytes = 64U << 10;
 constexpr std::size_t kMaxSplits = 64;
 constexpr std::uint32_t kMatchHeapKib = 256U << 10;  // PCRE2's own default is 20 GB.
+// PCRE2 counts steps (places to come back to) anew for every place where a match may begin. Ordinary patterns take some
+// dozens; what takes more than kFreeSteps is tried with limits that grow fourfold, each charged to the text's
+// allowance.
+constexpr std::uint32_t kFreeSteps = 256;
+constexpr std::uint32_t kMaxSteps = 1U << 30;       // At one place, whatever the allowance.
+constexpr std::int64_t kStepsPerText = 10'000'000;  // PCRE2's own default for one place.
+constexpr std::int64_t kStepsPerByte = 256;         // A run of n spaces may take some n steps where it begins.
 
 // GPT-2's split, which ByteLevel applies unless use_regex is false.
 constexpr std::string_view kByteLevelPattern =
@@ -141,9 +148,10 @@ struct PreTokenizer::Split {
   std::unique_ptr<pcre2_code, CodeFree> code;
   Behavior behavior = Behavior::kIsolated;
   bool invert = false;
+  std::string quoted;  ///< The pattern as errors show it.
 
   Split(std::string_view pattern, bool literal, Behavior what, bool inverted, const std::string& where)
-      : behavior(what), invert(inverted) {
+      : behavior(what), invert(inverted), quoted(quote(pattern)) {
     TAMIS_CHECK(pattern.size() <= kMaxPatternBytes, Status::kDataError, where, ": expected at most ", kMaxPatternBytes,
                 " bytes of pattern, got ", pattern.size());
     // \C would cut characters in two. In literal mode the other options are not allowed.
@@ -152,15 +160,16 @@ struct PreTokenizer::Split {
     PCRE2_SIZE at = 0;
     const std::string text = literal ? std::string(pattern) : with_unicode_spaces(pattern);
     code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), options, &error, &at, nullptr));
-    TAMIS_CHECK(code != nullptr, Status::kDataError, where, ": pattern ", quote(pattern), ": ", pcre2_text(error));
+    TAMIS_CHECK(code != nullptr, Status::kDataError, where, ": pattern ", quoted, ": ", pcre2_text(error));
   }
 };
 
 // One text's way through the splits.
 class PreTokenizer::Run {
  public:
-  Run(const PreTokenizer& owner, const Sink& sink)
+  Run(const PreTokenizer& owner, std::int64_t& steps, const Sink& sink)
       : owner_(owner),
+        steps_(steps),
         sink_(sink),
         // Room for the whole match only; groups are not looked at.
         data_(pcre2_match_data_create(1, nullptr)),
@@ -190,20 +199,52 @@ class PreTokenizer::Run {
     }
   }
 
+  int match(const Split& split, std::string_view text, std::size_t at, std::uint32_t options, std::uint32_t limit) {
+    pcre2_set_match_limit(context_.get(), limit);
+    const int rc = pcre2_match(split.code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
+                               PCRE2_NO_UTF_CHECK | options, data_.get(), context_.get());
+    TAMIS_CHECK(rc >= 0 || rc == PCRE2_ERROR_NOMATCH || rc == PCRE2_ERROR_MATCHLIMIT, Status::kDataError,
+                "encode: the pre-tokenizer pattern ", split.quoted, " failed on this text: ", pcre2_text(rc));
+    return rc;
+  }
+
+  // A match that begins exactly at `at`, in as many steps as the text has left.
+  bool find_at(const Split& split, std::string_view text, std::size_t at) {
+    std::uint32_t limit = kFreeSteps;
+    for (;;) {
+      const int rc = match(split, text, at, PCRE2_ANCHORED, limit);
+      if (rc != PCRE2_ERROR_MATCHLIMIT) return rc >= 0;
+      limit *= 4;
+      steps_ -= limit;
+      TAMIS_CHECK(steps_ >= 0 && limit <= kMaxSteps, Status::kDataError, "encode: the pre-tokenizer pattern ",
+                  split.quoted, " takes too many steps on this text");
+    }
+  }
+
+  // The first match that begins at `from` or after, as PCRE2 leaves it in data_. Every place of the text is tried at
+  // most twice with the free steps, so these are bounded by its length.
+  bool find(const Split& split, std::string_view text, std::size_t from) {
+    const int rc = match(split, text, from, 0, kFreeSteps);
+    if (rc != PCRE2_ERROR_MATCHLIMIT) return rc >= 0;
+    // One place takes more than that, and it is not known which.
+    for (std::size_t at = from;;) {
+      if (find_at(split, text, at)) return true;
+      if (at >= text.size()) return false;
+      at += utf8_head(text.substr(at)).length;
+    }
+  }
+
   std::vector<Span> spans(const Split& split, std::string_view text) {
     std::vector<Span> out;
     std::size_t done = 0;  // Everything before is in `out`.
     std::size_t from = 0;
     while (from <= text.size()) {
-      const int rc = pcre2_match(split.code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                                 PCRE2_NO_UTF_CHECK, data_.get(), context_.get());
-      if (rc == PCRE2_ERROR_NOMATCH) break;
-      TAMIS_CHECK(rc >= 0, Status::kDataError, "encode: a pre-tokenizer pattern failed on this text: ", pcre2_text(rc));
+      if (!find(split, text, from)) break;
       const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data_.get());
       const std::size_t begin = range[0], end = range[1];
       // \K and lookarounds could move a match's begin behind what is done or past its end.
-      TAMIS_CHECK(begin >= done && begin <= end, Status::kDataError,
-                  "encode: a pre-tokenizer pattern gave overlapping matches");
+      TAMIS_CHECK(begin >= done && begin <= end, Status::kDataError, "encode: the pre-tokenizer pattern ", split.quoted,
+                  " gives overlapping matches on this text");
       if (begin > done) out.push_back({done, begin, split.invert});
       if (end > begin) out.push_back({begin, end, !split.invert});
       done = end;
@@ -219,12 +260,19 @@ class PreTokenizer::Run {
   }
 
   const PreTokenizer& owner_;
+  std::int64_t& steps_;
   const Sink& sink_;
   std::unique_ptr<pcre2_match_data, MatchDataFree> data_;
   std::unique_ptr<pcre2_match_context, MatchContextFree> context_;
 };
 
-void PreTokenizer::split(std::string_view text, const Sink& sink) const { Run(*this, sink).from(0, text, 0); }
+std::int64_t PreTokenizer::step_allowance(std::size_t text_bytes) {
+  return kStepsPerText + kStepsPerByte * static_cast<std::int64_t>(text_bytes);
+}
+
+void PreTokenizer::split(std::string_view text, std::int64_t& steps, const Sink& sink) const {
+  Run(*this, steps, sink).from(0, text, 0);
+}
 
 namespace {
 

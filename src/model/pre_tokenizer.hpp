@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,9 +22,13 @@ class PreTokenizer {
   /// @throws Error kDataError for a malformed part; kUnsupported for a kind that byte-level BPE models do not use.
   static PreTokenizer parse(const Json& part, const std::string& name);
 
-  /// @param text  Valid UTF-8.
-  /// @throws Error kDataError if a pattern needs more steps or memory on this text than is allowed.
-  void split(std::string_view text, const Sink& sink) const;
+  /// Steps that patterns may take on a text of so many bytes, besides some hundreds at every byte.
+  static std::int64_t step_allowance(std::size_t text_bytes);
+
+  /// @param text   Valid UTF-8: a text, or a part of one.
+  /// @param steps  What is left of the text's allowance; counted down.
+  /// @throws Error kDataError naming the pattern if it needs more steps or memory on this text than is allowed.
+  void split(std::string_view text, std::int64_t& steps, const Sink& sink) const;
 
   struct Split;  ///< One pattern and what becomes of its matches.
 

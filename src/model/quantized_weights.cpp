@@ -14,8 +14,6 @@
 namespace tamis::model {
 namespace {
 
-constexpr std::int64_t kFp8Block = 128;
-constexpr std::int64_t kFp4Group = 32;
 constexpr std::uint64_t kMaxSmallFileBytes = 256U << 20;
 
 // Smallest e with max_code * 2^e >= amax, exactly: max_code = mantissa * 2^exponent with mantissa in [0.5, 1).
@@ -61,7 +59,7 @@ std::string_view after_number(std::string_view text) {
 }
 
 void copy_if_there(const std::filesystem::path& source, const std::filesystem::path& destination, const char* file) {
-  if (!std::filesystem::exists(source / file)) return;
+  if (!file_exists(source / file)) return;
   const std::string text = read_text_file(source / file, kMaxSmallFileBytes);
   write_file(destination / file, std::as_bytes(std::span(text)));
 }
@@ -140,6 +138,7 @@ OfficialFormat official_format(std::string_view name) {
 }
 
 QuantizeReport quantize_checkpoint(const std::filesystem::path& source, const std::filesystem::path& destination) {
+  TAMIS_CHECK(!destination.empty(), Status::kInvalidArgument, "quantize: the destination is empty, must name a folder");
   ModelConfig::open(source);  // Refuses what is not a DeepSeek-V4 model before anything is written.
   const Checkpoint checkpoint = Checkpoint::open(source);
   std::error_code error;
@@ -177,15 +176,21 @@ QuantizeReport quantize_checkpoint(const std::filesystem::path& source, const st
     const std::int64_t rows = info.shape[0], columns = info.shape[1];
     if (fp8) {
       add(name, {name, format, false}, FileDType::kF8E4M3, {rows, columns});
-      add(scale, {name, format, true}, FileDType::kF8E8M0,
-          {(rows + kFp8Block - 1) / kFp8Block, (columns + kFp8Block - 1) / kFp8Block});
+      add(scale, {name, format, true}, FileDType::kF8E8M0, {ceil_div(rows, kFp8Block), ceil_div(columns, kFp8Block)});
       ++report.num_fp8;
     } else {
       add(name, {name, format, false}, FileDType::kI8, {rows, columns / 2});
-      add(scale, {name, format, true}, FileDType::kF8E8M0, {rows, (columns + kFp4Group - 1) / kFp4Group});
+      add(scale, {name, format, true}, FileDType::kF8E8M0, {rows, ceil_div(columns, kFp4Group)});
       ++report.num_fp4;
     }
   }
+
+  // A folder without it is no model: however this run ends, new weights never stand beside an old config.
+  const auto config_path = destination / "config.json";
+  TAMIS_CHECK(!std::filesystem::is_directory(config_path, error), Status::kDataError, config_path.string(),
+              ": a folder, cannot be replaced");
+  std::filesystem::remove(config_path, error);
+  TAMIS_CHECK(!error, Status::kDataError, config_path.string(), ": cannot be removed: ", error.message());
 
   // Values and scales of a tensor are far apart in the file, so each is quantised twice: cheaper than keeping all.
   SafetensorsWriter writer(destination / "model.safetensors", std::move(specs), {{"format", "pt"}});
@@ -222,8 +227,8 @@ QuantizeReport quantize_checkpoint(const std::filesystem::path& source, const st
                                    {"activation_scheme", "dynamic"}};
   config["expert_dtype"] = "fp4";
   const std::string text = config.dump(2) + "\n";
-  // Last, because a folder without it is no model: a run that was cut short cannot be mistaken for a whole one.
-  write_file(destination / "config.json", std::as_bytes(std::span(text)));
+  // Last, so that a run that was cut short cannot be mistaken for a whole one.
+  write_file(config_path, std::as_bytes(std::span(text)));
   return report;
 }
 

@@ -92,9 +92,12 @@ Extent parse_entry(const std::string& where, const Json& entry, std::uint64_t da
   }
 
   const Json& offsets = entry["data_offsets"];
-  TAMIS_CHECK(
-      offsets.is_array() && offsets.size() == 2 && offsets[0].is_number_unsigned() && offsets[1].is_number_unsigned(),
-      Status::kDataError, where, ": data_offsets: expected two offsets, got ", json_text(offsets));
+  TAMIS_CHECK(offsets.is_array() && offsets.size() == 2, Status::kDataError, where,
+              ": data_offsets: expected two offsets, got ", json_text(offsets));
+  for (const Json& offset : offsets) {
+    TAMIS_CHECK(offset.is_number_unsigned(), Status::kDataError, where,
+                ": data_offsets: expected integers that are not negative, got ", json_text(offset));
+  }
   const Extent extent{offsets[0].get<std::uint64_t>(), offsets[1].get<std::uint64_t>()};
   TAMIS_CHECK(extent.begin <= extent.end && extent.end <= data_bytes, Status::kDataError, where,
               ": data_offsets: expected begin <= end <= ", data_bytes, " (the file's data bytes), got [", extent.begin,
@@ -194,7 +197,8 @@ std::map<std::string, std::string, std::less<>> parse_safetensors_index(std::str
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK, or opening a pipe would wait for a writer; regular files are read as ever.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   TAMIS_CHECK(fd >= 0, Status::kDataError, path.string(), ": cannot be opened: ", system_error_text());
   struct ::stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -240,9 +244,9 @@ SafetensorsReader SafetensorsReader::open_file(const std::filesystem::path& file
 
 SafetensorsReader SafetensorsReader::open_directory(const std::filesystem::path& directory) {
   const auto single = directory / "model.safetensors";
-  if (std::filesystem::exists(single)) return open_file(single);
+  if (file_exists(single)) return open_file(single);
   const auto index_path = directory / "model.safetensors.index.json";
-  TAMIS_CHECK(std::filesystem::exists(index_path), Status::kDataError, directory.string(),
+  TAMIS_CHECK(file_exists(index_path), Status::kDataError, directory.string(),
               ": expected model.safetensors or model.safetensors.index.json, got neither");
   const auto index = parse_safetensors_index(read_text_file(index_path, kMaxIndexBytes), index_path.string());
 

@@ -51,7 +51,7 @@ struct StepBatch {
   PageTable compressed_pages;              ///< one table for C4, its indexer and C128: a page covers the same tokens
   RatioTables c4;
   RatioTables c128;
-  std::vector<std::int64_t> logit_rows;  ///< token rows whose logits are wanted
+  std::vector<std::int64_t> logit_rows;  ///< token rows whose logits are wanted; one may come again
 
   std::int64_t num_tokens() const { return static_cast<std::int64_t>(tokens.size()); }
   std::int64_t num_requests() const { return static_cast<std::int64_t>(query_start_loc.size()) - 1; }
@@ -91,6 +91,7 @@ class StageTimer {
 
 /// Sees intermediate tensors, for comparison with golden values. Names are those of golden files:
 /// layers.N.attn_in, attn_out, ffn_out, out, index_q, index_k, index_scores, compressed_kv, topk.
+/// topk is as wide as the model says or as entries are visible to the last token, whichever is less.
 /// With an observer a step must hold one request from position 0, and index scores are computed densely.
 class Observer {
  public:

@@ -18,6 +18,9 @@ constexpr std::uint64_t kMaxTokenizerBytes = 256U << 20;
 constexpr std::uint64_t kMaxTokenizerConfigBytes = 16U << 20;
 // Ids index an array, so they must be dense: below twice the number of tokens plus this.
 constexpr std::size_t kIdSlack = 4096;
+// Bounds what looking for added tokens takes at each byte of a text. Theirs have some dozens of bytes.
+constexpr std::size_t kMaxAddedBytes = 1024;
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 template <typename... Parts>
 [[noreturn]] void fail_data(const Parts&... parts) {
@@ -69,35 +72,49 @@ enum class TokenKind : std::uint8_t { kNone, kVocabulary, kAdded, kSpecial };
 // Added tokens by their text: finds the longest that a string begins with.
 class AddedTokens {
  public:
-  void add(const std::string& text, std::int32_t id) {
-    ids_.emplace(text, id);
-    auto& lengths = lengths_[static_cast<unsigned char>(text.front())];
-    if (std::find(lengths.begin(), lengths.end(), text.size()) == lengths.end()) {
-      lengths.insert(std::upper_bound(lengths.begin(), lengths.end(), text.size(), std::greater<>()), text.size());
+  void add(const std::string& text, std::int32_t id) { tokens_.emplace_back(text, id); }
+  bool empty() const { return tokens_.empty(); }
+
+  /// After the last add.
+  void finish() {
+    std::sort(tokens_.begin(), tokens_.end());
+    tokens_.erase(std::unique(tokens_.begin(), tokens_.end()), tokens_.end());
+    for (const Token& token : tokens_) {
+      Range& range = by_first_byte_[static_cast<unsigned char>(token.first.front())];
+      if (range.size == 0) range.begin = static_cast<std::size_t>(&token - tokens_.data());
+      ++range.size;
     }
   }
-  bool empty() const { return ids_.empty(); }
 
   /// The id, or -1; `length` is set when there is one.
   std::int32_t match(std::string_view text, std::size_t& length) const {
-    for (std::size_t n : lengths_[static_cast<unsigned char>(text.front())]) {
-      if (n > text.size()) continue;
-      const auto it = ids_.find(text.substr(0, n));
-      if (it != ids_.end()) {
+    const Range first = by_first_byte_[static_cast<unsigned char>(text.front())];
+    // Tokens in [begin, end) begin with the first n bytes of the text; sorted, so the shortest is in front.
+    auto begin = tokens_.begin() + static_cast<std::ptrdiff_t>(first.begin);
+    auto end = begin + static_cast<std::ptrdiff_t>(first.size);
+    std::int32_t id = -1;
+    for (std::size_t n = 1; begin != end; ++n) {
+      if (begin->first.size() == n) {
         length = n;
-        return it->second;
+        id = begin->second;
+        ++begin;
       }
+      if (n == text.size()) break;
+      const auto next = static_cast<unsigned char>(text[n]);
+      const auto byte = [n](const Token& token) { return static_cast<unsigned char>(token.first[n]); };
+      begin = std::partition_point(begin, end, [&](const Token& token) { return byte(token) < next; });
+      end = std::partition_point(begin, end, [&](const Token& token) { return byte(token) == next; });
     }
-    return -1;
+    return id;
   }
 
  private:
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  using Token = std::pair<std::string, std::int32_t>;
+  struct Range {
+    std::size_t begin = 0, size = 0;
   };
-  std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> ids_;
-  std::array<std::vector<std::size_t>, 256> lengths_;  ///< By first byte: the lengths there are, longest first.
+  std::vector<Token> tokens_;  ///< Sorted by their bytes, as unsigned ones.
+  std::array<Range, 256> by_first_byte_{};
 };
 
 }  // namespace
@@ -125,7 +142,7 @@ struct Tokenizer::Tables {
   std::vector<std::int32_t> suffix;
 
   void encode_cut(std::string_view text, std::size_t offset, const AddedTokens* first, const AddedTokens* second,
-                  std::vector<std::int32_t>& ids) const;
+                  std::int64_t& steps, std::vector<std::int32_t>& ids) const;
   void encode_piece(std::string_view piece, std::size_t offset, std::vector<std::int32_t>& ids) const;
   TokenKind kind(std::int32_t id) const {
     return id < 0 || static_cast<std::size_t>(id) >= kinds.size() ? TokenKind::kNone
@@ -244,6 +261,8 @@ class Loader {
       place(token, id, bytes ? std::move(*bytes) : token, TokenKind::kVocabulary);
     }
     for (std::size_t i = 0; i < added.size(); ++i) load_added(added[i], core::concat("added_tokens[", i, "]"), limit);
+    t.raw_added.finish();
+    t.normalized_added.finish();
   }
 
   void place(const std::string& token, std::int32_t id, std::string bytes, TokenKind kind) {
@@ -269,6 +288,9 @@ class Loader {
       fail_data(name_, ": ", where, ".content: expected a string that is not empty, got ", json_text(content));
     }
     const auto& text = content.get_ref<const std::string&>();
+    if (text.size() > kMaxAddedBytes) {
+      fail_data(name_, ": ", where, ".content: expected at most ", kMaxAddedBytes, " bytes, got ", text.size());
+    }
     const std::int32_t id = checked_id(where + ".id", optional(entry, "id"), limit);
     for (const char* key : {"single_word", "lstrip", "rstrip"}) {
       if (flag(entry, where + ".", key, false)) {
@@ -414,10 +436,11 @@ Tokenizer Tokenizer::open(const std::filesystem::path& directory) {
   Tokenizer tokenizer = parse(read_text_file(path, kMaxTokenizerBytes), path.string());
   // Some models have no template and say only here that a sequence begins with a token.
   const auto config_path = directory / "tokenizer_config.json";
-  if (!std::filesystem::exists(config_path) || !tokenizer.tables_->prefix.empty()) return tokenizer;
+  if (!file_exists(config_path)) return tokenizer;
   const std::string name = config_path.string();
   const Json config = parse_json(read_text_file(config_path, kMaxTokenizerConfigBytes), name);
-  if (!config.is_object() || config.value("add_bos_token", Json(false)) != true) return tokenizer;
+  if (!config.is_object()) fail_data(name, ": expected an object, got ", json_text(config));
+  if (!tokenizer.tables_->prefix.empty() || config.value("add_bos_token", Json(false)) != true) return tokenizer;
   Json bos = config.value("bos_token", Json());
   if (bos.is_object()) bos = Json(bos.value("content", Json()));
   if (!bos.is_string()) fail_data(name, ": bos_token: expected a string or an object with one, got ", json_text(bos));
@@ -437,17 +460,21 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool add_spec
   TAMIS_CHECK(bad == std::string_view::npos, Status::kDataError, "encode: text is not UTF-8 at byte ", bad);
   std::vector<std::int32_t> ids;
   if (add_special_tokens) ids = tables_->prefix;
-  tables_->encode_cut(text, 0, &tables_->raw_added, &tables_->normalized_added, ids);
+  std::int64_t steps = PreTokenizer::step_allowance(text.size());
+  tables_->encode_cut(text, 0, &tables_->raw_added, &tables_->normalized_added, steps, ids);
   if (add_special_tokens) ids.insert(ids.end(), tables_->suffix.begin(), tables_->suffix.end());
   return ids;
 }
 
 // Cuts the tokens of `first` out, encodes what is between with those of `second` cut out, and without any at last.
+// `steps` is what patterns may still take on the whole text.
 void Tokenizer::Tables::encode_cut(std::string_view text, std::size_t offset, const AddedTokens* first,
-                                   const AddedTokens* second, std::vector<std::int32_t>& ids) const {
+                                   const AddedTokens* second, std::int64_t& steps,
+                                   std::vector<std::int32_t>& ids) const {
   if (text.empty()) return;
   if (first == nullptr) {
-    pre_tokenizer.split(text, [&](std::string_view piece, std::size_t at) { encode_piece(piece, offset + at, ids); });
+    pre_tokenizer.split(text, steps,
+                        [&](std::string_view piece, std::size_t at) { encode_piece(piece, offset + at, ids); });
     return;
   }
   std::size_t begin = 0;
@@ -459,12 +486,12 @@ void Tokenizer::Tables::encode_cut(std::string_view text, std::size_t offset, co
         ++i;
         continue;
       }
-      encode_cut(text.substr(begin, i - begin), offset + begin, second, nullptr, ids);
+      encode_cut(text.substr(begin, i - begin), offset + begin, second, nullptr, steps, ids);
       ids.push_back(id);
       begin = i += length;
     }
   }
-  encode_cut(text.substr(begin), offset + begin, second, nullptr, ids);
+  encode_cut(text.substr(begin), offset + begin, second, nullptr, steps, ids);
 }
 
 void Tokenizer::Tables::encode_piece(std::string_view piece, std::size_t offset, std::vector<std::int32_t>& ids) const {
@@ -495,11 +522,12 @@ void Tokenizer::Tables::encode_piece(std::string_view piece, std::size_t offset,
 // ---- Decoding ----
 
 std::string_view Tokenizer::token_bytes(std::int32_t id) const {
-  TAMIS_CHECK(tables_->kind(id) != TokenKind::kNone, Status::kInvalidArgument, "decode: id is ", id,
-              ", must be a token's, below ", vocab_size());
+  TAMIS_CHECK(tables_->kind(id) != TokenKind::kNone, Status::kInvalidArgument, "decode: no token has the id ", id,
+              ", ids are in [0, ", vocab_size(), ")");
   return tables_->bytes[static_cast<std::size_t>(id)];
 }
 
+bool Tokenizer::has_token(std::int32_t id) const { return tables_->kind(id) != TokenKind::kNone; }
 bool Tokenizer::is_special(std::int32_t id) const { return tables_->kind(id) == TokenKind::kSpecial; }
 
 std::optional<std::int32_t> Tokenizer::find(std::string_view token) const {
@@ -512,14 +540,16 @@ std::int32_t Tokenizer::vocab_size() const { return static_cast<std::int32_t>(ta
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const {
   StreamDecoder decoder(*this, skip_special_tokens);
   std::string text;
-  for (std::int32_t id : ids) text += decoder.push(id);
+  for (std::int32_t id : ids) {
+    token_bytes(id);  // The stream does not refuse ids without a token.
+    text += decoder.push(id);
+  }
   return text + decoder.finish();
 }
 
 std::string StreamDecoder::push(std::int32_t id) {
-  const std::string_view bytes = tokenizer_.token_bytes(id);
   if (skip_special_tokens_ && tokenizer_.is_special(id)) return {};
-  pending_ += bytes;
+  pending_ += tokenizer_.has_token(id) ? tokenizer_.token_bytes(id) : kReplacement;
   std::string text;
   const std::size_t held_back = append_valid_utf8(pending_, text);
   pending_.erase(0, pending_.size() - held_back);
@@ -529,7 +559,7 @@ std::string StreamDecoder::push(std::int32_t id) {
 std::string StreamDecoder::finish() {
   const bool incomplete = !pending_.empty();
   pending_.clear();
-  return incomplete ? "\xEF\xBF\xBD" : "";
+  return std::string(incomplete ? kReplacement : "");
 }
 
 }  // namespace tamis::model

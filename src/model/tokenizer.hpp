@@ -30,8 +30,8 @@ class Tokenizer {
   /// @param add_special_tokens  Add what the template says (the sequence's first token, usually).
   /// Special tokens written out in the text become those tokens.
   /// @throws Error kDataError naming the byte offset if the text is not UTF-8, or if it holds a byte that the
-  /// vocabulary
-  ///         has no token for and there is no unknown token.
+  ///         vocabulary has no token for and there is no unknown token, or if a pre-tokenizer's pattern takes far more
+  ///         steps on it than its length explains.
   std::vector<std::int32_t> encode(std::string_view text, bool add_special_tokens = true) const;
 
   /// The text of tokens. Bytes that are not UTF-8 become U+FFFD, one per longest invalid prefix.
@@ -41,6 +41,7 @@ class Tokenizer {
   /// The bytes of one token: of an added token its text, of any other what byte-level decoding gives.
   /// @throws Error kInvalidArgument if the id is no token.
   std::string_view token_bytes(std::int32_t id) const;
+  bool has_token(std::int32_t id) const;
   bool is_special(std::int32_t id) const;
 
   /// The id of a token as tokenizer.json spells it.
@@ -63,8 +64,8 @@ class StreamDecoder {
   explicit StreamDecoder(Tokenizer tokenizer, bool skip_special_tokens = true)
       : tokenizer_(std::move(tokenizer)), skip_special_tokens_(skip_special_tokens) {}
 
-  /// The text that is complete now; may be empty.
-  /// @throws Error kInvalidArgument if the id is no token.
+  /// The text that is complete now; may be empty. An id without a token, which a model may draw when its vocabulary is
+  /// larger than the tokenizer's, is U+FFFD.
   std::string push(std::int32_t id);
 
   /// The end of the text: held-back bytes as U+FFFD. The decoder is then as new.

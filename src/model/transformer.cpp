@@ -81,7 +81,9 @@ StepIndices Transformer::make_indices(const StepBatch& batch, std::span<const La
   const auto tokens = static_cast<std::size_t>(batch.num_tokens());
   const std::int64_t window = config_.sliding_window;
   const std::int64_t page_size = caches[0].window.page_size;
-  out.window_slots.assign(tokens * static_cast<std::size_t>(window), -1);
+  // A config may say any window; rows are no wider than there are positions.
+  out.window_width = std::min(window, *std::max_element(batch.positions.begin(), batch.positions.end()) + 1);
+  out.window_slots.assign(tokens * static_cast<std::size_t>(out.window_width), -1);
   out.window_lens.resize(tokens);
   out.c128_lens.resize(tokens);
   out.c4_ends.resize(tokens);
@@ -90,7 +92,7 @@ StepIndices Transformer::make_indices(const StepBatch& batch, std::span<const La
     const std::int64_t length = std::min(p + 1, window);
     const std::int32_t* pages =
         batch.window_pages.pages.data() + batch.token_to_request[t] * batch.window_pages.max_pages;
-    std::int32_t* slots = out.window_slots.data() + static_cast<std::int64_t>(t) * window;
+    std::int32_t* slots = out.window_slots.data() + static_cast<std::int64_t>(t) * out.window_width;
     for (std::int64_t i = 0; i < length; ++i) {
       const std::int64_t position = p - length + 1 + i;
       slots[i] = static_cast<std::int32_t>(pages[position / page_size] * page_size + position % page_size);
@@ -127,6 +129,11 @@ void Transformer::forward(const StepBatch& batch, std::span<const LayerCaches> c
   const std::int64_t last_position = *std::max_element(batch.positions.begin(), batch.positions.end());
   TAMIS_CHECK(last_position < config_.max_position_embeddings, Status::kInvalidArgument, "forward: position ",
               last_position, ", the model ends at ", config_.max_position_embeddings);
+  const auto rows = static_cast<std::int64_t>(batch.logit_rows.size());
+  for (std::int64_t row : batch.logit_rows) {
+    TAMIS_CHECK(row >= 0 && row < tokens, Status::kInvalidArgument, "forward: logits of row ", row, ", must be in [0, ",
+                tokens, ")");
+  }
 
   float* streams = streams_.get(tokens * mult * hidden);
   StepIndices indices;
@@ -141,7 +148,7 @@ void Transformer::forward(const StepBatch& batch, std::span<const LayerCaches> c
   }
   const RopeTables rope = {rows_view(plain_rope_.data(), rope_positions_, kRopeDim),
                            rows_view(compressed_rope_.data(), rope_positions_, kRopeDim)};
-  float* x = collapsed_.get(tokens * hidden);
+  float* x = collapsed_.get(std::max(tokens, rows) * hidden);  // At the end it holds the rows whose logits are wanted.
   float* u = sublayer_out_.get(tokens * hidden);
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     Layer& layer = layers_[l];
@@ -181,7 +188,6 @@ void Transformer::forward(const StepBatch& batch, std::span<const LayerCaches> c
   }
 
   const StageTimer timer(times, Stage::kHead);
-  const auto rows = static_cast<std::int64_t>(batch.logit_rows.size());
   if (rows == 0) return;
   float* picked = picked_.get(rows * mult * hidden);
   for (std::int64_t r = 0; r < rows; ++r) {

@@ -37,7 +37,8 @@ class Transformer {
   /// Runs one step: writes the caches and returns the logits.
   /// @param caches  One a layer.
   /// @param logits  [batch.logit_rows.size(), vocab_size], out.
-  /// @throws Error kInvalidArgument if a token id or position is outside the model's range.
+  /// @throws Error kInvalidArgument if a token id or position is outside the model's range, or a row of logits
+  ///         outside the step.
   void forward(const StepBatch& batch, std::span<const LayerCaches> caches, const StepOptions& options, float* logits,
                StageTimes& times);
 

@@ -336,6 +336,14 @@ TEST(ModelConfig, NotJsonOrNotAnObject) {
             "config.json: JSON nested deeper than 32 levels");
 }
 
+TEST(ModelConfig, NothingBehindANulByte) {
+  for (const std::string& after : {std::string(), std::string("rubbish"), std::string("\0", 1)}) {
+    const std::string text = file_text(tiny_v4() / "config.json") + '\0' + after;
+    EXPECT_EQ(error_text(Status::kDataError, [&] { ModelConfig::parse(text, "c"); }),
+              "c: not valid JSON: a NUL byte at byte " + std::to_string(text.find('\0')));
+  }
+}
+
 TEST(ModelConfig, MissingFile) {
   const TemporaryFolder folder;
   const auto open = [&] { ModelConfig::open(folder.path()); };

@@ -191,11 +191,29 @@ TEST(QuantizeCheckpoint, TinyModelKeepsTheBoundAndTheRest) {
   }
 }
 
+// Whatever was in the folder before: new weights beside an old config would run as a model that nobody made.
+TEST(QuantizeCheckpoint, ALateFailureLeavesNoConfig) {
+  const TemporaryFolder folder;
+  folder.write("config.json", "{\"of\": \"another model\"}");
+  std::filesystem::create_directory(folder.path() / "tokenizer_config.json");  // cannot be replaced by a file
+  const std::string error = error_text(Status::kDataError, [&] { quantize_checkpoint(tiny_v4(), folder.path()); });
+  EXPECT_TRUE(error.starts_with((folder.path() / "tokenizer_config.json").string() + ": cannot be replaced: "))
+      << error;
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "model.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "config.json"));
+
+  std::filesystem::create_directory(folder.path() / "config.json");
+  EXPECT_EQ(error_text(Status::kDataError, [&] { quantize_checkpoint(tiny_v4(), folder.path()); }),
+            (folder.path() / "config.json").string() + ": a folder, cannot be replaced");
+}
+
 TEST(QuantizeCheckpoint, Errors) {
   const TemporaryFolder folder;
   EXPECT_EQ(error_text(Status::kDataError, [&] { quantize_checkpoint(folder.path(), folder.path() / "x"); }),
             (folder.path() / "config.json").string() + ": no such file");
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "x"));
+  EXPECT_EQ(error_text(Status::kInvalidArgument, [&] { quantize_checkpoint(tiny_v4(), ""); }),
+            "quantize: the destination is empty, must name a folder");
   EXPECT_EQ(error_text(Status::kInvalidArgument, [&] { quantize_checkpoint(tiny_v4(), tiny_v4() / "."); }),
             "quantize: the destination is the source folder, " + tiny_v4().string());
 

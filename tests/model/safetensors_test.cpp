@@ -1,5 +1,9 @@
 #include "model/safetensors.hpp"
 
+#include <sys/stat.h>
+
+#include <system_error>
+
 #include "model/json_file.hpp"
 #include "model_files.hpp"
 
@@ -81,7 +85,9 @@ TEST(Safetensors, BadShapesAndOffsets) {
   EXPECT_EQ(entry_error("[3]", "[0]"),
             "f: tensor \"a\": data_offsets: expected two offsets, got an array of 1 elements");
   EXPECT_EQ(entry_error("[3]", "[-4,8]"),
-            "f: tensor \"a\": data_offsets: expected two offsets, got an array of 2 elements");
+            "f: tensor \"a\": data_offsets: expected integers that are not negative, got -4");
+  EXPECT_EQ(entry_error("[3]", "[0,12.5]"),
+            "f: tensor \"a\": data_offsets: expected integers that are not negative, got 12.5");
   EXPECT_EQ(entry_error("[-1]", "[0,12]"), "f: tensor \"a\": shape: expected sizes in [0, 2^48], got -1");
   EXPECT_EQ(entry_error("[1.5]", "[0,12]"), "f: tensor \"a\": shape: expected sizes in [0, 2^48], got 1.5");
   EXPECT_EQ(entry_error("3", "[0,12]"), "f: tensor \"a\": shape: expected an array of at most 8 sizes, got 3");
@@ -214,6 +220,34 @@ TEST(SafetensorsFolder, AnIndexCannotLeaveItsFolder) {
             "i: weight_map: expected an object, got nothing");
   EXPECT_EQ(error_text(Status::kDataError, [] { parse_safetensors_index("[]", "i"); }),
             "i: weight_map: expected an object, got nothing");
+}
+
+// Opening a pipe for reading waits until somebody writes: this test would never end.
+TEST(SafetensorsFolder, PipesAreRefusedAndNotWaitedFor) {
+  const TemporaryFolder folder;
+  const auto pipe = folder.path() / "model.safetensors";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string expected = pipe.string() + ": not a regular file";
+  EXPECT_EQ(error_text(Status::kDataError, [&] { SafetensorsReader::open_directory(folder.path()); }), expected);
+  EXPECT_EQ(error_text(Status::kDataError, [&] { read_text_file(pipe, 100); }), expected);
+}
+
+TEST(SafetensorsFolder, LoopsOfLinksAreErrorsOfOurs) {
+  const TemporaryFolder folder;
+  const auto error = [&](const char* file) {
+    std::filesystem::create_symlink(file, folder.path() / file);
+    const std::string text = error_text(Status::kDataError, [&] { SafetensorsReader::open_directory(folder.path()); });
+    std::filesystem::remove(folder.path() / file);
+    return text;
+  };
+  const auto expected = [&](const char* file) {
+    return (folder.path() / file).string() + ": " +
+           std::make_error_code(std::errc::too_many_symbolic_link_levels).message();
+  };
+  for (const char* file : {"model.safetensors", "model.safetensors.index.json"}) EXPECT_EQ(error(file), expected(file));
+  std::filesystem::create_symlink("config.json", folder.path() / "config.json");
+  EXPECT_EQ(error_text(Status::kDataError, [&] { read_text_file(folder.path() / "config.json", 100); }),
+            expected("config.json"));
 }
 
 TEST(SafetensorsFolder, NothingThere) {

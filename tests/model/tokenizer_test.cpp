@@ -150,11 +150,45 @@ TEST(Tokenizer, StreamOfRandomBytesEqualsDecodingAtOnce) {
 TEST(Tokenizer, RefusesIdsThatAreNoTokens) {
   const Tokenizer t = Tokenizer::open(tiny_v4());
   for (std::int32_t id : {-1, 260, 2147483647, -2147483647 - 1}) {
-    const std::string expected = "decode: id is " + std::to_string(id) + ", must be a token's, below 260";
+    const std::string expected = "decode: no token has the id " + std::to_string(id) + ", ids are in [0, 260)";
     EXPECT_EQ(error_text(Status::kInvalidArgument, [&] { t.decode(Ids{id}); }), expected);
     EXPECT_EQ(error_text(Status::kInvalidArgument, [&] { t.token_bytes(id); }), expected);
     EXPECT_FALSE(t.is_special(id));
   }
+}
+
+TEST(StreamDecoder, IdsWithoutATokenAreReplacementCharacters) {
+  Json json = small_json();
+  json["added_tokens"].erase(2);  // leaves a gap: 293 has no token, 294 has
+  const Tokenizer t = parse(json);
+  ASSERT_FALSE(t.has_token(293));
+  ASSERT_TRUE(t.has_token(294));
+  EXPECT_EQ(error_text(Status::kInvalidArgument, [&] { t.decode(Ids{293}); }),
+            "decode: no token has the id 293, ids are in [0, 295)");
+  StreamDecoder stream(t);
+  for (std::int32_t id : {293, 295, 2147483647, -1}) EXPECT_EQ(stream.push(id), "\xEF\xBF\xBD") << id;
+  EXPECT_EQ(stream.push(97), "a");
+  EXPECT_EQ(stream.push(0xC3), "");
+  EXPECT_EQ(stream.push(293), "\xEF\xBF\xBD\xEF\xBF\xBD");  // the broken beginning, and the id
+  EXPECT_EQ(stream.finish(), "");
+}
+
+// Every length from one letter on: looking each length up at each byte of the text would take the square of 1024.
+TEST(Tokenizer, AddedTokensOfManyLengths) {
+  Json json = small_json();
+  for (int n = 2; n <= 1024; ++n) {
+    json["added_tokens"].push_back({{"id", 293 + n}, {"content", std::string(static_cast<std::size_t>(n), 'q')}});
+  }
+  json["added_tokens"].push_back(json["added_tokens"].back());  // given twice, which changes nothing
+  json["added_tokens"].push_back({{"id", 1318}, {"content", "qq\xC3\xBF"}});
+  const Tokenizer t = parse(json);
+  EXPECT_EQ(t.encode("qqqb", false), (Ids{296, 98}));
+  EXPECT_EQ(t.encode("qqq\xC3\xBF", false)[0], 296);
+  EXPECT_EQ(t.encode("qq\xC3\xBF", false), Ids{1318});
+  EXPECT_EQ(t.encode(std::string("qqq\0", 4), false)[0], 296);
+  EXPECT_EQ(t.encode(std::string(2048 + 5, 'q'), false), (Ids{1317, 1317, 298}));
+  json["added_tokens"].push_back({{"id", 1319}, {"content", std::string(1025, 'q')}});
+  EXPECT_EQ(parse_error(json), "t: added_tokens[1029].content: expected at most 1024 bytes, got 1025");
 }
 
 TEST(Tokenizer, FirstTokenFromTokenizerConfig) {
@@ -176,6 +210,12 @@ TEST(Tokenizer, FirstTokenFromTokenizerConfig) {
   // The template already adds one.
   folder.write("tokenizer.json", small_json().dump());
   EXPECT_EQ(encode(), (Ids{kBos, 97}));
+  // Then too the file must be what it is called.
+  const std::string name = (folder.path() / "tokenizer_config.json").string();
+  folder.write("tokenizer_config.json", "{} x");
+  EXPECT_TRUE(error_text(Status::kDataError, encode).starts_with(name + ": not valid JSON: "));
+  folder.write("tokenizer_config.json", "[]");
+  EXPECT_EQ(error_text(Status::kDataError, encode), name + ": expected an object, got an array of 0 elements");
 }
 
 // ---- Files that are not as they should be ----
@@ -272,7 +312,8 @@ std::vector<std::string> pieces(const Json& split, std::string_view text) {
       {"pretokenizers", {split, {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
   std::vector<std::string> out;
   std::size_t end = 0;
-  PreTokenizer::parse(part, "t").split(text, [&](std::string_view piece, std::size_t offset) {
+  std::int64_t steps = PreTokenizer::step_allowance(text.size());
+  PreTokenizer::parse(part, "t").split(text, steps, [&](std::string_view piece, std::size_t offset) {
     EXPECT_EQ(text.substr(offset, piece.size()), piece);
     EXPECT_GE(offset, end);
     end = offset + piece.size();
@@ -322,10 +363,31 @@ TEST(PreTokenizer, DigitsAndEmptyMatches) {
 TEST(PreTokenizer, HostilePatternsFailInsteadOfHanging) {
   const Json split = {{"type", "Split"}, {"pattern", {{"Regex", "(x+x+)+[yz]"}}}, {"behavior", "Isolated"}};
   EXPECT_EQ(error_text(Status::kDataError, [&] { pieces(split, std::string(40, 'x')); }),
-            "encode: a pre-tokenizer pattern failed on this text: match limit exceeded");
+            "encode: the pre-tokenizer pattern \"(x+x+)+[yz]\" takes too many steps on this text");
+  // Not even when each place takes a little: the allowance is the whole text's, added tokens in it or none.
+  std::string many;
+  for (int i = 0; i < 2000; ++i) many += std::string(18, 'x') + "<think>";
+  Json json = small_json();
+  json["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {{"Regex", "(x+x+)+[yz]"}};
+  EXPECT_EQ(error_text(Status::kDataError, [&] { parse(json).encode(many); }),
+            "encode: the pre-tokenizer pattern \"(x+x+)+[yz]\" takes too many steps on this text");
   const Json cutting = {{"type", "Split"}, {"pattern", {{"Regex", "\\C"}}}, {"behavior", "Isolated"}};
   EXPECT_EQ(error_text(Status::kDataError, [&] { pieces(cutting, "你"); }),
             "t: pre_tokenizer.pretokenizers[0]: pattern \"\\\\C\": using \\C is disabled by the application");
+}
+
+// A pattern that needs many steps before it matches or fails gives what it gives without a limit.
+TEST(PreTokenizer, PlacesThatTakeManyStepsMatchAsOthersDo) {
+  using Pieces = std::vector<std::string>;
+  const Json split = {{"type", "Split"}, {"pattern", {{"Regex", "x*y|x+z"}}}, {"behavior", "Isolated"}};
+  for (const std::size_t n : {1U, 100U, 300U, 5000U}) {
+    const std::string run(n, 'x');
+    EXPECT_EQ(pieces(split, "a" + run + "zb" + run + "y" + run), (Pieces{"a", run + "z", "b", run + "y", run})) << n;
+  }
+  const Json backtracking = {{"type", "Split"}, {"pattern", {{"Regex", "[xy]*y|[xy]+z"}}}, {"behavior", "Isolated"}};
+  const std::string run(1500, 'x');
+  EXPECT_EQ(pieces(backtracking, "你" + run + "z好"), (Pieces{"你", run + "z", "好"}));
+  EXPECT_EQ(pieces(backtracking, "你y" + run + "好"), (Pieces{"你", "y", run + "好"}));
 }
 
 TEST(PreTokenizer, LongRunsOfSpaces) {
