@@ -29,9 +29,7 @@ std::int64_t weight_bytes(const std::filesystem::path& directory) {
   const model::Checkpoint checkpoint = model::Checkpoint::open(directory);
   std::int64_t count = 0;
   for (const std::string& name : checkpoint.names()) {
-    std::int64_t numel = 1;
-    for (const std::int64_t extent : checkpoint.info(name).shape) numel *= extent;
-    count += numel;
+    count += model::element_count(checkpoint.info(name).shape);
   }
   return 4 * count;
 }
@@ -85,6 +83,7 @@ std::vector<std::int32_t> engine_prompt(std::int64_t tokens, std::int64_t vocab_
 
 void bench_engine(Session& session, const EngineOptions& options) {
   model::Transformer transformer = model::Transformer::open(options.model);
+  engine::check_length(options.context, options.new_tokens, transformer.config());  // before memory is taken
   const std::vector<std::int32_t> prompt = engine_prompt(options.context, transformer.config().vocab_size);
   std::vector<double> prefill_us, decode_us;
   RunResult last;

@@ -28,6 +28,12 @@ nlohmann::json optional_json(const std::optional<double>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
 }
 
+// A failed write to stderr is no error: there is nowhere left to say so.
+void say(const std::string& text) {
+  std::fputs(text.c_str(), stderr);
+  std::fflush(stderr);
+}
+
 }  // namespace
 
 const char* built_from() { return TAMIS_COMMIT; }
@@ -70,7 +76,7 @@ Session::Session(Options options, std::function<void(const std::string& line)> p
       terminal_(isatty(STDERR_FILENO) != 0) {}
 
 void Session::clear_progress() {
-  if (progress_shown_) fmt::print(stderr, "\r{:100}\r", "");
+  if (progress_shown_) say(fmt::format("\r{:100}\r", ""));
   progress_shown_ = false;
   std::fflush(stderr);
 }
@@ -80,7 +86,7 @@ bool Session::begin(const std::string& label) {
   ++num_begun_;
   if (terminal_) {
     clear_progress();
-    fmt::print(stderr, "\r{:.98} ", label);
+    say(fmt::format("\r{:.98} ", label));
     std::fflush(stderr);
     progress_shown_ = true;
   }
@@ -109,7 +115,7 @@ void Session::row(const Row& row) {
 void Session::wrong(const std::string& label, const std::string& why) {
   clear_progress();
   ++num_wrong_;
-  fmt::print(stderr, "tamis bench: wrong result, not timed: {}: {}\n", label, why);
+  say(fmt::format("tamis bench: wrong result, not timed: {}: {}\n", label, why));
 }
 
 void Session::finish(const std::vector<std::string>& notes) {

@@ -1,19 +1,19 @@
 #include <fmt/core.h>
 
-#include <cstdio>
 #include <functional>
 #include <memory>
 
 #include "bench/ops.hpp"
 #include "commands.hpp"
 #include "options.hpp"
+#include "output.hpp"
 
 namespace tamis::cli {
 namespace {
 
 void print_line(const std::string& line) {
-  fmt::print("{}\n", line);
-  std::fflush(stdout);  // a row is seen, and survives an interruption, as soon as it is measured
+  print_out("{}\n", line);
+  flush_out();  // a row is seen, and survives an interruption, as soon as it is measured
 }
 
 // Options of every benchmark; the session is made when the command runs.

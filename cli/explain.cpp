@@ -11,6 +11,7 @@
 #include "core/parallel.hpp"
 #include "indexer/rules.hpp"
 #include "options.hpp"
+#include "output.hpp"
 #include "sparse_mla/rules.hpp"
 #include "tamis/compressor.hpp"
 #include "tamis/topk.hpp"
@@ -34,10 +35,10 @@ void print_rules(const std::vector<RuleLine>& rules) {
     choice_width = std::max(choice_width, rule.choice.size());
     limits_width = std::max(limits_width, rule.limits.size());
   }
-  fmt::print("rules, the first that fits is taken:\n");
+  print_out("rules, the first that fits is taken:\n");
   for (const RuleLine& rule : rules) {
-    fmt::print("{} {:{}}  {:{}}  {}\n", rule.chosen ? "->" : "  ", rule.choice, choice_width, rule.limits, limits_width,
-               rule.why);
+    print_out("{} {:{}}  {:{}}  {}\n", rule.chosen ? "->" : "  ", rule.choice, choice_width, rule.limits, limits_width,
+              rule.why);
   }
 }
 
@@ -115,10 +116,10 @@ void explain_topk(const ExplainTopk& options, bool with_shape) {
   for (const TopkRule& rule : topk_rules()) rules.push_back({rule.name, rule.limits, rule.why, &rule == chosen});
   json["rules"] = rules_json(rules);
   if (options.json) {
-    fmt::print("{}\n", json.dump());
+    print_out("{}\n", json.dump());
     return;
   }
-  fmt::print("{}", text);
+  print_out("{}", text);
   print_rules(rules);
 }
 
@@ -198,7 +199,7 @@ void explain_compressor(const ExplainCompressor& options, bool with_step) {
   if (!with_step) {
     const std::vector<RuleLine> rules = compressor_rule_lines(nullptr);
     json["rules"] = rules_json(rules);
-    if (options.json) fmt::print("{}\n", json.dump());
+    if (options.json) print_out("{}\n", json.dump());
     else print_rules(rules);
     return;
   }
@@ -256,10 +257,10 @@ void explain_compressor(const ExplainCompressor& options, bool with_step) {
   json["saved_bytes"] = saved_bytes;
   json["rules"] = rules_json(rules);
   if (options.json) {
-    fmt::print("{}\n", json.dump());
+    print_out("{}\n", json.dump());
     return;
   }
-  fmt::print("{}\n", text);
+  print_out("{}\n", text);
   print_rules(rules);
 }
 
@@ -346,10 +347,10 @@ void explain_indexer(const ExplainIndexer& options, bool with_shape) {
   }
   json["rules"] = rules_json(rules);
   if (options.json) {
-    fmt::print("{}\n", json.dump());
+    print_out("{}\n", json.dump());
     return;
   }
-  fmt::print("{}", text);
+  print_out("{}", text);
   print_rules(rules);
 }
 
@@ -404,10 +405,10 @@ void explain_sparse_mla(const ExplainSparseMla& options, bool with_shape) {
   }
   json["rules"] = rules_json(rules);
   if (options.json) {
-    fmt::print("{}\n", json.dump());
+    print_out("{}\n", json.dump());
     return;
   }
-  fmt::print("{}", text);
+  print_out("{}", text);
   print_rules(rules);
 }
 

@@ -9,6 +9,7 @@
 #include "model/checkpoint.hpp"
 #include "model/config.hpp"
 #include "options.hpp"
+#include "output.hpp"
 
 namespace tamis::cli {
 namespace {
@@ -33,8 +34,7 @@ nlohmann::ordered_json model_facts(const std::string& directory) {
   std::int64_t parameters = 0;
   for (const std::string& name : checkpoint.names()) {
     const model::TensorInfo info = checkpoint.info(name);
-    std::int64_t count = 1;
-    for (std::int64_t extent : info.shape) count *= extent;
+    const std::int64_t count = model::element_count(info.shape);
     parameters += count;
     by_storage[model::storage_name(info.storage)] += count;
   }
@@ -61,19 +61,19 @@ void info(const InfoOptions& options) {
   nlohmann::ordered_json facts = machine_facts();
   if (!options.model.empty()) facts["model"] = model_facts(options.model);
   if (options.json) {
-    fmt::print("{}\n", facts.dump());
+    print_out("{}\n", facts.dump());
     return;
   }
   const auto print = [](const nlohmann::ordered_json& object) {
     for (const auto& [key, value] : object.items()) {
       if (!value.is_object() || key == "stored as") {
-        fmt::print("{:16} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+        print_out("{:16} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
       }
     }
   };
   print(facts);
   if (facts.contains("model")) {
-    fmt::print("\n");
+    print_out("\n");
     print(facts["model"]);
   }
 }
@@ -83,7 +83,9 @@ void info(const InfoOptions& options) {
 void add_info(CLI::App& app, int& /*exit_code*/) {
   auto options = std::make_shared<InfoOptions>();
   CLI::App* command = app.add_subcommand("info", "Print what this machine and, with --model, a checkpoint offer");
-  command->add_option("--model", options->model, "Folder of a checkpoint")->type_name("DIR");
+  command->add_option("--model", options->model, "Folder of a checkpoint")
+      ->check(CLI::Validator(check_path, ""))
+      ->type_name("DIR");
   command->add_flag("--json", options->json, "One JSON object");
   command->callback([options] { info(*options); });
 }

@@ -1,12 +1,23 @@
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <exception>
+#include <filesystem>
+#include <new>
+#include <sstream>
+#include <stdexcept>
+#include <string>
 
 #include "commands.hpp"
+#include "output.hpp"
 #include "tamis/status.hpp"
 
+namespace {
+
+void complain(const std::string& text) { tamis::cli::print_err("tamis: {}\n", tamis::cli::one_line(text)); }
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  tamis::cli::reserve_standard_streams();
   CLI::App app{
       "tamis: DeepSeek's sparse attention, exact and reproducible.\n"
       "Runs DeepSeek-V4 checkpoints through its own compressor, indexer, top-k and sparse attention.\n\n"
@@ -35,14 +46,25 @@ int main(int argc, char** argv) {
     if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), named)) {
       throw CLI::ExtrasError(app.get_name(), {argv[1]});
     }
-    app.parse(argc, argv);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::Success& success) {  // --help and --version
+      std::ostringstream text;
+      app.exit(success, text, text);
+      tamis::cli::write_out(text.str());
+    }
+    tamis::cli::flush_out();
     return exit_code;
-  } catch (const CLI::Success& success) {  // --help and --version
-    return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "tamis: {} (see tamis --help)\n", error.what());
+    complain(std::string(error.what()) + " (see tamis --help)");
+  } catch (const std::filesystem::filesystem_error& error) {
+    complain(error.path1().string() + ": " + error.code().message());
+  } catch (const std::bad_alloc&) {
+    complain("out of memory");
+  } catch (const std::length_error&) {  // a size that no container can have
+    complain("out of memory");
   } catch (const std::exception& error) {
-    fmt::print(stderr, "tamis: {}\n", error.what());
+    complain(error.what());
   }
   return 2;
 }

@@ -1,7 +1,6 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "commands.hpp"
 #include "engine/recall.hpp"
 #include "options.hpp"
+#include "output.hpp"
 
 namespace tamis::cli {
 namespace {
@@ -26,12 +26,14 @@ struct RecallOptions {
 void recall(const RecallOptions& options) {
   const model::Tokenizer tokenizer = model::Tokenizer::open(options.model);
   model::Transformer transformer = model::Transformer::open(options.model);
+  // Whatever is wrong with a length is said before a line of the table is there.
+  for (const std::int64_t length : options.lengths) {
+    engine::check_length(length, 0, transformer.config());
+    engine::make_recall_text(tokenizer, length, engine::recall_text_seed(options.seed, 0));
+  }
   const char* selection = options.random_selection ? "random" : "indexer";
   const bool terminal = isatty(STDERR_FILENO) != 0;
-  if (!options.json) {
-    fmt::print("{:>8} {:>6} {:>8} {:>10} {:>7} {:>7} {:>7}\n", "length", "topk", "kv cache", "selection", "digits",
-               "right", "share");
-  }
+  bool header_due = !options.json;  // with the first row, so that a run that fails before it prints nothing
   for (const std::int64_t length : options.lengths) {
     for (const std::int64_t topk : options.topk) {
       engine::EngineConfig config;
@@ -40,27 +42,31 @@ void recall(const RecallOptions& options) {
       config.num_threads = options.threads;
       const auto progress = [&](std::int64_t done) {
         if (!terminal) return;
-        fmt::print(stderr, "\rlength {}, topk {}: text {} of {} ", length, topk, done, options.trials);
-        if (done == options.trials) fmt::print(stderr, "\r{:60}\r", "");
-        std::fflush(stderr);
+        print_err("\rlength {}, topk {}: text {} of {} ", length, topk, done, options.trials);
+        if (done == options.trials) print_err("\r{:60}\r", "");
       };
       const engine::RecallResult result =
           engine::measure_recall(transformer, tokenizer, config, length, options.trials, options.seed, progress);
       const double share = static_cast<double>(result.right) / static_cast<double>(result.digits);
-      if (options.json) {
-        fmt::print("{}\n", nlohmann::json({{"length", length},
-                                           {"topk", topk},
-                                           {"kv_cache", options.kv_cache},
-                                           {"selection", selection},
-                                           {"digits", result.digits},
-                                           {"right", result.right},
-                                           {"share", share}})
-                               .dump());
-      } else {
-        fmt::print("{:8} {:6} {:>8} {:>10} {:7} {:7} {:6.1f}%\n", length, topk, options.kv_cache, selection,
-                   result.digits, result.right, 100.0 * share);
+      if (header_due) {
+        print_out("{:>8} {:>6} {:>8} {:>10} {:>7} {:>7} {:>7}\n", "length", "topk", "kv cache", "selection", "digits",
+                  "right", "share");
+        header_due = false;
       }
-      std::fflush(stdout);
+      if (options.json) {
+        print_out("{}\n", nlohmann::json({{"length", length},
+                                          {"topk", topk},
+                                          {"kv_cache", options.kv_cache},
+                                          {"selection", selection},
+                                          {"digits", result.digits},
+                                          {"right", result.right},
+                                          {"share", share}})
+                              .dump());
+      } else {
+        print_out("{:8} {:6} {:>8} {:>10} {:7} {:7} {:6.1f}%\n", length, topk, options.kv_cache, selection,
+                  result.digits, result.right, 100.0 * share);
+      }
+      flush_out();
     }
   }
 }
@@ -93,9 +99,7 @@ void add_recall(CLI::App& app, int& /*exit_code*/) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20))
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "Of the texts and of the random selection")
-      ->type_name("S")
-      ->capture_default_str();
+  add_seed(command, options->seed, "Of the texts and of the random selection");
   command->add_flag("--random-selection", options->random_selection, "The control: attend to random entries");
   add_threads(command, options->threads);
   command->add_flag("--json", options->json,

@@ -7,6 +7,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
+#include <type_traits>
 #include <vector>
 
 #include "commands.hpp"
@@ -14,6 +16,7 @@
 #include "engine/single_pass.hpp"
 #include "model/safetensors.hpp"
 #include "options.hpp"
+#include "output.hpp"
 
 namespace tamis::cli {
 namespace {
@@ -41,6 +44,12 @@ struct Golden {
     TAMIS_CHECK(found != nullptr, Status::kDataError, "golden file: tensor ", name, " is missing");
     return *found;
   }
+  // A tensor of one dimension.
+  std::vector<std::int32_t> list(const std::string& name) const {
+    TAMIS_CHECK(tensor(name).shape.size() == 1, Status::kDataError, "golden file: tensor ", name, " has shape ",
+                model::shape_text(tensor(name).shape), ", must have one dimension");
+    return values<std::int32_t>(name, model::FileDType::kI32);
+  }
   template <typename T>
   std::vector<T> values(const std::string& name, model::FileDType dtype) const {
     const model::StoredTensor& stored = tensor(name);
@@ -48,16 +57,35 @@ struct Golden {
                 model::file_dtype_name(stored.dtype), ", must be ", model::file_dtype_name(dtype));
     std::vector<T> out(stored.bytes.size() / sizeof(T));
     std::memcpy(out.data(), stored.bytes.data(), out.size() * sizeof(T));
+    if constexpr (std::is_floating_point_v<T>) {
+      // An infinity would make a limit that anything keeps.
+      for (const T value : out) {
+        TAMIS_CHECK(std::isfinite(value), Status::kDataError, "golden file: tensor ", name, " holds ", value,
+                    ", must be finite");
+      }
+    }
     return out;
   }
 };
+
+std::vector<std::int64_t> shape_of(const ConstTensorView& view) {
+  std::vector<std::int64_t> shape;
+  for (int d = 0; d < view.rank(); ++d) shape.push_back(view.size(d));
+  return shape;
+}
+
+void check_shape(const Golden& golden, const std::string& name, const std::vector<std::int64_t>& given) {
+  const std::vector<std::int64_t>& stored = golden.tensor(name).shape;
+  TAMIS_CHECK(stored == given, Status::kDataError, "golden file: tensor ", name, " has shape ",
+              model::shape_text(stored), ", the model gives ", model::shape_text(given));
+}
 
 // Compares what passes by with the golden file; keeps a row for each tensor.
 class Comparer : public model::Observer {
  public:
   explicit Comparer(const Golden& golden) : golden_(golden) {
     if (golden.file.find("positions") != nullptr) {
-      positions_ = golden.values<std::int32_t>("positions", model::FileDType::kI32);
+      positions_ = golden.list("positions");
     }
   }
 
@@ -73,15 +101,15 @@ class Comparer : public model::Observer {
  private:
   void compare_values(const std::string& name, ConstTensorView value) {
     const std::vector<float> expected = golden_.values<float>(name, model::FileDType::kF32);
-    const model::StoredTensor& stored = golden_.tensor(name);
-    const std::int64_t row_size = value.size(0) == 0 ? 0 : value.numel() / value.size(0);
+    const std::vector<std::int64_t>& stored = golden_.tensor(name).shape;
+    const std::vector<std::int64_t> given = shape_of(value);
     // The file holds every row, or those of `positions`.
-    const bool sampled = stored.shape[0] != value.size(0);
-    const std::int64_t count = stored.shape[0];
-    TAMIS_CHECK(row_size > 0 && static_cast<std::int64_t>(expected.size()) == count * row_size &&
-                    (!sampled || count == static_cast<std::int64_t>(positions_.size())),
-                Status::kDataError, "golden file: tensor ", name, " has shape ", model::shape_text(stored.shape),
-                ", the model gives ", value.size(0), " rows of ", row_size);
+    const bool sampled = !stored.empty() && stored[0] != given[0];
+    TAMIS_CHECK(stored.size() == given.size() && std::equal(stored.begin() + 1, stored.end(), given.begin() + 1) &&
+                    (!sampled || stored[0] == static_cast<std::int64_t>(positions_.size())),
+                Status::kDataError, "golden file: tensor ", name, " has shape ", model::shape_text(stored),
+                ", the model gives ", model::shape_text(given));
+    const std::int64_t count = stored[0], row_size = model::element_count(std::span(given).subspan(1));
     Row row{.name = name, .elements = count * row_size, .note = {}};
     double largest = 0;
     for (std::int64_t r = 0; r < count; ++r) {
@@ -103,9 +131,8 @@ class Comparer : public model::Observer {
 
   void compare_sets(const std::string& name, ConstTensorView value) {
     const std::vector<std::int32_t> expected = golden_.values<std::int32_t>(name, model::FileDType::kI32);
+    check_shape(golden_, name, shape_of(value));
     const std::int64_t width = value.size(1);
-    TAMIS_CHECK(static_cast<std::int64_t>(expected.size()) == value.numel(), Status::kDataError, "golden file: tensor ",
-                name, " has ", expected.size(), " elements, the model gives ", value.size(0), " x ", width);
     Row row{.name = name, .elements = value.numel(), .note = {}};
     for (std::int64_t r = 0; r < value.size(0); ++r) {
       const auto set = [&](const std::int32_t* from) {
@@ -126,8 +153,6 @@ class Comparer : public model::Observer {
 
 Row compare_logits(const Golden& golden, const std::vector<float>& logits, std::int64_t tokens) {
   const std::vector<float> expected = golden.values<float>("logits", model::FileDType::kF32);
-  TAMIS_CHECK(expected.size() == logits.size(), Status::kDataError, "golden file: logits has ", expected.size(),
-              " elements, the model gives ", logits.size());
   Row row{.name = "logits", .elements = static_cast<std::int64_t>(logits.size()), .limit = kLogitsWorst, .note = {}};
   double sum = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
@@ -153,14 +178,20 @@ Row compare_logits(const Golden& golden, const std::vector<float>& logits, std::
 
 void verify(const std::string& directory, const std::string& golden_path, bool json, int threads, int& exit_code) {
   const Golden golden{model::SafetensorsReader::open_file(golden_path)};
-  const std::vector<std::int32_t> tokens = golden.values<std::int32_t>("input_ids", model::FileDType::kI32);
+  const std::vector<std::int32_t> tokens = golden.list("input_ids");
   TAMIS_CHECK(!tokens.empty(), Status::kDataError, "golden file: input_ids is empty");
   model::Transformer transformer = model::Transformer::open(directory);
+  // Before memory is taken for the step.
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  const model::ModelConfig& config = transformer.config();
+  TAMIS_CHECK(count <= config.max_position_embeddings, Status::kDataError, "golden file: input_ids has ", count,
+              " tokens, the model's limit is ", config.max_position_embeddings);
+  check_shape(golden, "logits", {count, config.vocab_size});
   Comparer comparer(golden);
   const std::vector<float> logits = engine::single_pass(
       transformer, tokens,
       {.selection = {}, .kv_precision = model::KvPrecision::kFloat32, .observer = &comparer, .num_threads = threads});
-  comparer.rows.push_back(compare_logits(golden, logits, static_cast<std::int64_t>(tokens.size())));
+  comparer.rows.push_back(compare_logits(golden, logits, count));
 
   // A tensor of the file that never passed by would otherwise count as agreement.
   std::set<std::string, std::less<>> seen = {"input_ids", "positions"};
@@ -169,26 +200,26 @@ void verify(const std::string& directory, const std::string& golden_path, bool j
     if (!seen.contains(name)) comparer.rows.push_back({.name = name, .note = "not produced by the model", .ok = false});
   }
   if (!json) {
-    fmt::print("{} tokens, fp32 caches\n{:24} {:>9} {:>10} {:>10}\n", tokens.size(), "tensor", "elements", "worst",
-               "limit");
+    print_out("{} tokens, fp32 caches\n{:24} {:>9} {:>10} {:>10}\n", tokens.size(), "tensor", "elements", "worst",
+              "limit");
   }
   bool all_ok = true;
   for (const Row& row : comparer.rows) {
     all_ok &= row.ok;
     if (json) {
-      fmt::print("{}\n", nlohmann::json({{"tensor", row.name},
-                                         {"elements", row.elements},
-                                         {"worst", row.worst},
-                                         {"limit", row.limit},
-                                         {"ok", row.ok},
-                                         {"note", row.note}})
-                             .dump());
+      print_out("{}\n", nlohmann::json({{"tensor", row.name},
+                                        {"elements", row.elements},
+                                        {"worst", row.worst},
+                                        {"limit", row.limit},
+                                        {"ok", row.ok},
+                                        {"note", row.note}})
+                            .dump());
     } else {
-      fmt::print("{:24} {:9} {:10.2e} {:10.2e}  {}{}{}\n", row.name, row.elements, row.worst, row.limit,
-                 row.ok ? "ok" : "OUT OF TOLERANCE", row.note.empty() ? "" : "  ", row.note);
+      print_out("{:24} {:9} {:10.2e} {:10.2e}  {}{}{}\n", row.name, row.elements, row.worst, row.limit,
+                row.ok ? "ok" : "OUT OF TOLERANCE", row.note.empty() ? "" : "  ", row.note);
     }
   }
-  if (!json) fmt::print("{}\n", all_ok ? "all within tolerance" : "some tensors are out of tolerance");
+  if (!json) print_out("{}\n", all_ok ? "all within tolerance" : "some tensors are out of tolerance");
   if (!all_ok) exit_code = 1;
 }
 
@@ -210,6 +241,7 @@ void add_verify(CLI::App& app, int& exit_code) {
   add_model(command, options->model);
   command->add_option("--golden", options->golden, "Safetensors file with input_ids, logits and layers.N.* tensors")
       ->required()
+      ->check(CLI::Validator(check_path, ""))
       ->type_name("FILE");
   add_threads(command, options->threads);
   command->add_flag("--json", options->json, "One JSON object a tensor");

@@ -2,14 +2,21 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <exception>
 
 #include "core/check.hpp"
 
 namespace tamis::engine {
 namespace {
 
-void check_positive(const char* name, std::int64_t value) {
+// Pages have 32-bit numbers, and no sum below overflows.
+constexpr std::int64_t kMaxSetting = std::int64_t{1} << 30;
+
+void check_setting(const char* name, std::int64_t value) {
   TAMIS_CHECK(value >= 1, Status::kInvalidArgument, "engine: ", name, " is ", value, ", must be at least 1");
+  TAMIS_CHECK(value <= kMaxSetting, Status::kInvalidArgument, "engine: ", name, " is ", value, ", must be at most ",
+              kMaxSetting);
 }
 
 }  // namespace
@@ -28,10 +35,10 @@ struct Engine::Request {
 
 Engine::Engine(model::Transformer& model, const EngineConfig& config)
     : model_(model), config_(config), builder_(model.config()) {
-  check_positive("prefill_chunk", config.prefill_chunk);
-  check_positive("step_tokens", config.step_tokens);
-  check_positive("cache_tokens", config.cache_tokens);
-  check_positive("max_requests", config.max_requests);
+  check_setting("prefill_chunk", config.prefill_chunk);
+  check_setting("step_tokens", config.step_tokens);
+  check_setting("cache_tokens", config.cache_tokens);
+  check_setting("max_requests", config.max_requests);
   TAMIS_CHECK(config.selection.topk >= 0, Status::kInvalidArgument, "engine: index_topk is ", config.selection.topk,
               ", must be at least 1, or 0 for the model's own");
   // Room for one request of all the tokens, or for max_requests that share them: each has its own window and state, and
@@ -39,8 +46,11 @@ Engine::Engine(model::Transformer& model, const EngineConfig& config)
   const model::ModelConfig& m = model.config();
   const std::int64_t requests = std::min(config.max_requests, config.cache_tokens);
   const std::int64_t share = (config.cache_tokens + requests - 1) / requests;
-  PageCounts capacity;
-  for (std::int64_t r = 0; r < requests; ++r) capacity += pages_needed(share, config.prefill_chunk, m);
+  PageCounts capacity = pages_needed(share, config.prefill_chunk, m);
+  capacity.window *= requests;
+  capacity.compressed *= requests;
+  capacity.c4_state *= requests;
+  capacity.c128_state *= requests;
   const PageCounts one = pages_needed(config.cache_tokens, config.prefill_chunk, m);
   capacity.window = std::max(capacity.window, one.window);
   capacity.compressed = std::max(capacity.compressed, one.compressed);
@@ -51,6 +61,14 @@ Engine::Engine(model::Transformer& model, const EngineConfig& config)
 
 Engine::~Engine() = default;
 
+void check_length(std::int64_t prompt_tokens, std::int64_t new_tokens, const model::ModelConfig& model) {
+  // Unsigned, because the sum of two large numbers would overflow.
+  const std::uint64_t total = static_cast<std::uint64_t>(prompt_tokens) + static_cast<std::uint64_t>(new_tokens);
+  TAMIS_CHECK(total <= static_cast<std::uint64_t>(model.max_position_embeddings), Status::kInvalidArgument,
+              "request: a prompt of ", prompt_tokens, " tokens and ", new_tokens, " new ones make ", total,
+              ", the model's limit is ", model.max_position_embeddings);
+}
+
 RequestId Engine::add(RequestSpec spec) {
   const model::ModelConfig& m = model_.config();
   TAMIS_CHECK(!spec.prompt.empty(), Status::kInvalidArgument, "request: the prompt has no tokens");
@@ -60,12 +78,16 @@ RequestId Engine::add(RequestSpec spec) {
     TAMIS_CHECK(token >= 0 && token < m.vocab_size, Status::kInvalidArgument, "request: prompt holds token ", token,
                 ", must be in [0, ", m.vocab_size, ")");
   }
-  const std::int64_t total = static_cast<std::int64_t>(spec.prompt.size()) + spec.max_new_tokens;
-  TAMIS_CHECK(total <= m.max_position_embeddings, Status::kInvalidArgument, "request: a prompt of ", spec.prompt.size(),
-              " tokens and ", spec.max_new_tokens, " new ones make ", total, ", the model's limit is ",
-              m.max_position_embeddings);
-  TAMIS_CHECK(std::is_sorted(spec.scored_positions.begin(), spec.scored_positions.end()), Status::kInvalidArgument,
-              "request: scored_positions must ascend");
+  check_length(static_cast<std::int64_t>(spec.prompt.size()), spec.max_new_tokens, m);
+  const auto total = static_cast<std::int64_t>(spec.prompt.size()) + spec.max_new_tokens;
+  const auto prompt_tokens = static_cast<std::int64_t>(spec.prompt.size());
+  for (std::size_t i = 0; i < spec.scored_positions.size(); ++i) {
+    const std::int64_t position = spec.scored_positions[i];
+    TAMIS_CHECK(position >= 0 && position < prompt_tokens, Status::kInvalidArgument, "request: scored_positions holds ",
+                position, ", must be in [0, ", prompt_tokens, ")");
+    TAMIS_CHECK(i == 0 || position > spec.scored_positions[i - 1], Status::kInvalidArgument,
+                "request: scored_positions holds ", position, " after ", spec.scored_positions[i - 1], ", must ascend");
+  }
   const PageCounts need = pages_needed(total, config_.prefill_chunk, m);
   const auto check_pool = [](const char* pool, std::int64_t needed, std::int64_t has) {
     TAMIS_CHECK(needed <= has, Status::kResourceExhausted, "request: needs ", needed, " pages of the ", pool,
@@ -97,6 +119,7 @@ void Engine::admit() {
 void Engine::build_batch() {
   builder_.clear();
   logit_rows_.clear();
+  advances_.clear();
   batch_prompt_tokens_ = 0;
   std::int64_t budget = config_.step_tokens;
   // Decode first (a drawn token is pending), then prompts by arrival.
@@ -109,7 +132,7 @@ void Engine::build_batch() {
       const std::int64_t start = request.num_processed, end = start + count;
       builder_.add(request.pages, start,
                    std::span(request.tokens).subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(count)));
-      request.num_processed = end;
+      advances_.push_back({&request, end});
       budget -= count;
       if (!decode) batch_prompt_tokens_ += count;
       const auto& scored = request.spec.scored_positions;
@@ -139,6 +162,7 @@ bool Engine::step() {
       batch, caches_->layers(),
       {.selection = config_.selection, .kv_precision = config_.kv_precision, .num_threads = config_.num_threads},
       logits_.data(), stats_.stages);
+  for (const Advance& advance : advances_) advance.request->num_processed = advance.end;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ++stats_.steps;
   stats_.prompt_tokens += batch_prompt_tokens_;
@@ -147,17 +171,28 @@ bool Engine::step() {
   stats_.c128_skipped += batch.c128.plan == CompressPlan::kNone;
 
   in_step_ = true;
+  std::exception_ptr failure;
   for (std::size_t row = 0; row < logit_rows_.size(); ++row) {
-    deliver(logit_rows_[row], std::span(logits_).subspan(row * vocab, vocab));
+    try {
+      deliver(logit_rows_[row], std::span(logits_).subspan(row * vocab, vocab));
+    } catch (...) {
+      logit_rows_[row].request->done = true;
+      if (!failure) failure = std::current_exception();
+    }
   }
   in_step_ = false;
   sweep();
+  if (failure) std::rethrow_exception(failure);
   return true;
 }
 
 void Engine::deliver(const LogitRow& row, std::span<const float> logits) {
   Request& request = *row.request;
   const RequestSpec& spec = request.spec;
+  if (request.done) return;  // cancelled, or failed, earlier in this step
+  TAMIS_CHECK(std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); }),
+              Status::kDataError, "forward: logits of position ", row.position,
+              " are not finite; the weights or caches hold NaN or infinity");
   if (row.scored && spec.on_scores) spec.on_scores(row.position, logits);
   if (!row.next_token || request.done) return;
   if (spec.max_new_tokens == 0) {

@@ -33,12 +33,17 @@ struct RequestSpec {
   std::int64_t max_new_tokens = 0;
   SamplingParams sampling;
   std::vector<std::int32_t> stop_tokens;             ///< one of these ends the request; it is not passed on
-  std::function<void(std::int32_t token)> on_token;  ///< called for every new token, in order; must not throw
+  std::function<void(std::int32_t token)> on_token;  ///< called for every new token, in order
 
-  /// Prompt positions, ascending, whose logits are wanted (scoring a given text), and who takes them; must not throw.
+  /// Prompt positions, each above the one before it, whose logits are wanted (scoring a given text), and who takes
+  /// them.
   std::vector<std::int64_t> scored_positions;
   std::function<void(std::int64_t position, std::span<const float> logits)> on_scores;
 };
+
+/// Whether a prompt and its new tokens fit a model; before memory is taken for them.
+/// @throws Error kInvalidArgument naming both and the model's limit. Both must be at least 0.
+void check_length(std::int64_t prompt_tokens, std::int64_t new_tokens, const model::ModelConfig& model);
 
 /// Counters since the engine was made.
 struct EngineStats {
@@ -65,13 +70,16 @@ class Engine {
   ~Engine();
 
   /// Queues a request.
-  /// @throws Error kInvalidArgument for an empty prompt, a token outside the vocabulary, or more tokens than the
-  /// model's
-  ///         limit; kResourceExhausted if it needs more pages than a pool has, naming need and pool. No other request
-  ///         is touched.
+  /// @throws Error kInvalidArgument for an empty prompt, a token outside the vocabulary, more tokens than the model's
+  ///         limit, or scored positions that do not ascend within the prompt; kResourceExhausted if it needs more pages
+  ///         than a pool has, naming need and pool. No other request is touched.
   RequestId add(RequestSpec spec);
 
   /// Runs one step. Returns false when there was nothing to do.
+  ///
+  /// A request ends if its logits are not finite (Error kDataError naming the position) or if one of its callbacks
+  /// throws. The other requests of the step get what is theirs; then the first of these errors is thrown. If the model
+  /// itself throws, no request has moved and the step may be run again.
   bool step();
   void run() {
     while (step()) {
@@ -98,6 +106,12 @@ class Engine {
     bool scored;      ///< pass it on
   };
 
+  /// What a request does in the step that is being built.
+  struct Advance {
+    Request* request;
+    std::int64_t end;  ///< its tokens processed once the step is through
+  };
+
   void admit();
   void build_batch();
   void deliver(const LogitRow& row, std::span<const float> logits);
@@ -110,6 +124,7 @@ class Engine {
   RequestId next_id_ = 0;
   BatchBuilder builder_;
   std::vector<LogitRow> logit_rows_;
+  std::vector<Advance> advances_;
   std::int64_t batch_prompt_tokens_ = 0;
   bool in_step_ = false;
   std::vector<float> logits_;

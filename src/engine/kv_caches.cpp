@@ -31,14 +31,6 @@ std::int64_t pages_of_run(std::int64_t tokens, std::int64_t page_tokens) {
 
 }  // namespace
 
-PageCounts& PageCounts::operator+=(const PageCounts& other) {
-  window += other.window;
-  compressed += other.compressed;
-  c4_state += other.c4_state;
-  c128_state += other.c128_state;
-  return *this;
-}
-
 PageCounts pages_needed(std::int64_t request_tokens, std::int64_t step_tokens, const model::ModelConfig& config) {
   // A step needs the tokens it works on and, of earlier ones, those still in the window of the group.
   const auto sliding = [&](std::int64_t history, std::int64_t page_tokens) {

@@ -18,8 +18,6 @@ struct PageCounts {
   std::int64_t compressed = 0;  ///< compressed keys and indexer keys, 256 tokens a page
   std::int64_t c4_state = 0;    ///< 4 tokens a page, a sliding window of 8
   std::int64_t c128_state = 0;  ///< 8 tokens a page, a sliding window of 128
-
-  PageCounts& operator+=(const PageCounts& other);
 };
 
 /// Most pages that a request of this many tokens holds at once when a step takes at most `step_tokens` of them.

@@ -91,7 +91,11 @@ RecallText make_recall_text(const model::Tokenizer& tokenizer, std::int64_t leng
   TAMIS_CHECK(length >= kMinLength, Status::kInvalidArgument, "recall: length is ", length, ", must be at least ",
               kMinLength);
   Random random(seed);
-  const auto encode = [&](std::string_view text) { return tokenizer.encode(text, false); };
+  const auto encode = [&](std::string_view text) {
+    std::vector<std::int32_t> tokens = tokenizer.encode(text, false);
+    TAMIS_CHECK(!tokens.empty(), Status::kDataError, "recall: the tokenizer gives no tokens for '", text, "'");
+    return tokens;
+  };
 
   // A code every 128 tokens, at most eight: the model was trained on no more.
   std::vector<std::string_view> names(kNames.begin(), kNames.end());
@@ -121,6 +125,9 @@ RecallText make_recall_text(const model::Tokenizer& tokenizer, std::int64_t leng
 
   // Where the told lines go, in tokens of prose before them: anywhere in the first three quarters.
   const std::int64_t prose_tokens = length - static_cast<std::int64_t>(text.tokens.size()) - 2 * line_tokens;
+  // Below two tokens of prose there is no place in them.
+  TAMIS_CHECK(prose_tokens >= 2, Status::kInvalidArgument, "recall: length is ", length, ", but the tokenizer takes ",
+              length - prose_tokens, " tokens for what every text holds; must be at least ", length - prose_tokens + 2);
   std::vector<std::int64_t> places;
   for (std::size_t i = 0; i < lines.size(); ++i) places.push_back(random.below(prose_tokens * 3 / 4));
   std::sort(places.begin(), places.end());
@@ -141,15 +148,29 @@ RecallText make_recall_text(const model::Tokenizer& tokenizer, std::int64_t leng
   return text;
 }
 
+std::uint64_t recall_text_seed(std::uint64_t seed, std::int64_t trial) {
+  // The finaliser of splitmix64 is a bijection that changes half of the bits for a step of one.
+  const auto mix = [](std::uint64_t x) {
+    x += 0x9E3779B97F4A7C15U;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
+    return x ^ (x >> 31);
+  };
+  return mix(mix(seed) + static_cast<std::uint64_t>(trial));
+}
+
 RecallResult measure_recall(model::Transformer& model, const model::Tokenizer& tokenizer, EngineConfig config,
                             std::int64_t length, std::int64_t trials, std::uint64_t seed,
                             const std::function<void(std::int64_t)>& on_trial) {
+  TAMIS_CHECK(length >= kMinLength, Status::kInvalidArgument, "recall: length is ", length, ", must be at least ",
+              kMinLength);
+  check_length(length, 0, model.config());
   config.cache_tokens = length;
   config.max_requests = 1;
   Engine engine(model, config);
   RecallResult result;
   for (std::int64_t trial = 0; trial < trials; ++trial) {
-    const RecallText text = make_recall_text(tokenizer, length, seed + static_cast<std::uint64_t>(trial));
+    const RecallText text = make_recall_text(tokenizer, length, recall_text_seed(seed, trial));
     RequestSpec spec;
     spec.prompt = text.tokens;
     for (std::int64_t position : text.digit_positions) spec.scored_positions.push_back(position - 1);

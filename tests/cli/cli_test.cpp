@@ -4,13 +4,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "model/safetensors.hpp"
 
 namespace tamis {
 namespace {
@@ -40,9 +46,10 @@ class Cli : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
+  // What the arguments themselves redirect does not reach the result.
   Result run(const std::string& arguments) {
     const std::string out = folder_ / "out", err = folder_ / "err";
-    const int status = std::system(("'" TAMIS_CLI "' " + arguments + " >'" + out + "' 2>'" + err + "'").c_str());
+    const int status = std::system((">'" + out + "' 2>'" + err + "' '" TAMIS_CLI "' " + arguments).c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(err)};
   }
 
@@ -54,6 +61,29 @@ class Cli : public testing::Test {
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << arguments << "\n" << result.err;
     EXPECT_TRUE(result.err.starts_with("tamis: ")) << result.err;
     EXPECT_NE(result.err.find(text), std::string::npos) << "expected \"" << text << "\" in: " << result.err;
+  }
+
+  // A model folder with one file changed as JSON.
+  template <typename Change>
+  std::string changed_model(const char* file, const Change& change) {
+    const fs::path model = copy_model();
+    nlohmann::json json = nlohmann::json::parse(read_file(model / file));
+    change(json);
+    write_file(model / file, json.dump());
+    return model.string();
+  }
+
+  // A model folder whose last norm is NaN: every logit is too.
+  std::string nan_model() {
+    const fs::path model = copy_model();
+    std::string bytes = read_file(model / "model.safetensors");
+    std::uint64_t header_size = 0;
+    std::memcpy(&header_size, bytes.data(), sizeof header_size);
+    const auto offsets = nlohmann::json::parse(bytes.substr(8, header_size)).at("norm.weight").at("data_offsets");
+    const std::size_t begin = offsets[0], end = offsets[1];
+    for (std::size_t i = begin; i < end; ++i) bytes[8 + header_size + i] = static_cast<char>(0xFF);
+    write_file(model / "model.safetensors", bytes);
+    return model.string();
   }
 
   // A copy of the model folder to spoil.
@@ -189,6 +219,161 @@ TEST_F(Cli, RefusesBadPrompts) {
   write_file(folder_ / "long", std::string(70000, 'a'));
   expect_refused("generate --model " + kModel + " --prompt-file " + (folder_ / "long").string(),
                  "the model's limit is 65536");
+}
+
+TEST_F(Cli, RefusesPromptFilesThatAreNone) {
+  const std::string base = "generate --model " + kModel + " --max-new-tokens 1 ";
+  expect_refused(base + "--prompt-file " + folder_.string(), "Is a directory");
+  expect_refused(base + "--prompt-file ''", "--prompt-file: must not be empty");
+  expect_refused(base + "--prompt-file /dev/zero", "holds more than 67108864 bytes");
+  EXPECT_EQ(run(base + "--prompt-file /dev/null").exit_code, 0) << "an empty text";
+  EXPECT_EQ(run(base + "--prompt-file /dev/stdin </dev/null").exit_code, 0);
+}
+
+TEST_F(Cli, RefusesValuesThatCannotBeMeant) {
+  const std::string base = "generate --model " + kModel + " --prompt x --max-new-tokens 1 ";
+  for (const char* seed : {"-1", "18446744073709551616", "1.5", "x"}) {
+    expect_refused(base + "--seed=" + seed, std::string("--seed: is ") + seed + ", must be a whole number from 0");
+    expect_refused("recall --model " + kModel + " --seed=" + seed, "--seed");
+  }
+  EXPECT_EQ(run(base + "--seed 18446744073709551615").exit_code, 0);
+  for (const char* temperature : {"-1", "inf", "nan", "1e999"}) {
+    expect_refused(base + "--temperature=" + temperature,
+                   std::string("--temperature: is ") + temperature + ", must be a number of at least 0");
+  }
+  expect_refused("generate --prompt x --model ''", "--model: must not be empty");
+  expect_refused("info --model ''", "--model: must not be empty");
+  expect_refused("quantize --model " + kModel + " --output ''", "--output: must not be empty");
+  expect_refused("verify --model " + kModel + " --golden ''", "--golden: must not be empty");
+  expect_refused("\"$(printf 'fl\\ny')\"", "fl\\ny");
+  fs::create_directory_symlink(folder_ / "loop", folder_ / "loop");
+  const Result loop = run("generate --prompt x --model " + (folder_ / "loop").string());
+  EXPECT_EQ(loop.exit_code, 2);
+  EXPECT_EQ(loop.err.find("filesystem error"), std::string::npos) << loop.err;
+}
+
+TEST_F(Cli, ChecksTheModelsLimitBeforeMemoryIsTaken) {
+  const std::string limit = "the model's limit is 65536";
+  expect_refused("generate --prompt x --max-new-tokens 1073741824 --model " + kModel, limit);
+  expect_refused("generate --prompt x --max-new-tokens 65535 --companions 1024 --model " + kModel, limit);
+  expect_refused("recall --lengths 512,1073741824 --trials 1 --model " + kModel, limit);
+  expect_refused("bench engine --context 1073741824 --model " + kModel, limit);
+  expect_refused("bench engine --context 65530 --new-tokens 7 --model " + kModel, limit);
+}
+
+TEST_F(Cli, CompanionsDoNotDecideWhetherARequestRuns) {
+  const std::string model = changed_model("config.json", [](auto& config) { config["max_position_embeddings"] = 64; });
+  const std::string base = "generate --prompt x --max-new-tokens 62 --model " + model;
+  const Result alone = run(base);
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  const Result among = run(base + " --companions 9");
+  EXPECT_EQ(among.exit_code, 0) << among.err;
+  EXPECT_EQ(among.out, alone.out);
+}
+
+TEST_F(Cli, LogitsThatAreNotFiniteAreAnError) {
+  const std::string model = nan_model();
+  const std::string text = "are not finite; the weights or caches hold NaN";
+  expect_refused("generate --prompt x --model " + model, "forward: logits of position 1 " + text);
+  expect_refused("generate --prompt x --temperature 1 --model " + model, text);
+  expect_refused("recall --lengths 256 --trials 1 --topk 16 --model " + model, text);
+  EXPECT_EQ(run("verify --model " + model + " --golden " + kModel + "/golden.safetensors").exit_code, 1);
+}
+
+TEST_F(Cli, RecallRefusesTokenizersThatLeaveNoText) {
+  const std::string options = "recall --lengths 256 --trials 1 --topk 16 --model ";
+  const auto prefix = [](auto& tokenizer) {
+    auto& single = tokenizer["post_processor"]["single"];
+    for (int i = 0; i < 200; ++i) single.insert(single.begin(), single[0]);
+  };
+  expect_refused(options + changed_model("tokenizer.json", prefix), "recall: length is 256, but the tokenizer takes");
+  const auto nothing = [](auto& tokenizer) {
+    tokenizer["pre_tokenizer"] = {
+        {"type", "Sequence"},
+        {"pretokenizers",
+         {{{"type", "Split"}, {"pattern", {{"Regex", "[\\s\\S]+"}}}, {"behavior", "Removed"}, {"invert", false}},
+          tokenizer["pre_tokenizer"]}}};
+  };
+  expect_refused(options + changed_model("tokenizer.json", nothing), "recall: the tokenizer gives no tokens for");
+}
+
+TEST_F(Cli, VerifyRefusesGoldenFilesThatCannotBeCompared) {
+  const fs::path path = folder_ / "golden.safetensors";
+  using Shape = std::vector<std::int64_t>;
+  // One token, a logit for each word, and one more tensor: all zeros but one element, which is `first`.
+  const auto refused = [&](const Shape& tokens, const Shape& logits, const char* name, const Shape& shape, float first,
+                           const std::string& text) {
+    std::map<std::string, std::vector<std::byte>> bytes;
+    model::TensorMap tensors;
+    const auto add = [&](const char* tensor, model::FileDType dtype, const Shape& extents) {
+      auto& data = bytes[tensor];
+      data.assign(static_cast<std::size_t>(4 * model::element_count(extents)), std::byte{0});
+      tensors[tensor] = {dtype, extents, data};
+    };
+    add("input_ids", model::FileDType::kI32, tokens);
+    add("logits", model::FileDType::kF32, logits);
+    add(name, std::string(name).ends_with(".topk") ? model::FileDType::kI32 : model::FileDType::kF32, shape);
+    std::memcpy(bytes[name].data(), &first, sizeof first);
+    model::write_safetensors(path, tensors);
+    expect_refused("verify --model " + kModel + " --golden " + path.string(), text);
+  };
+  const char* in = "layers.0.attn_in";
+  refused({1}, {1, 260}, in, {}, 0, "layers.0.attn_in has shape [], the model gives [1, 256]");
+  refused({1}, {1, 260}, in, {256}, 0, "layers.0.attn_in has shape [256], the model gives [1, 256]");
+  refused({1}, {1, 260}, in, {1, 16, 16}, 0, "layers.0.attn_in has shape [1, 16, 16], the model gives [1, 256]");
+  refused({1}, {1, 260}, in, {2, 256}, 0, "layers.0.attn_in has shape [2, 256], the model gives [1, 256]");
+  refused({1}, {1, 260}, "layers.0.out", {1, 256, 4}, 0, "[1, 256, 4], the model gives [1, 4, 256]");
+  refused({1}, {1, 260}, "layers.1.topk", {64}, 0, "layers.1.topk has shape [64], the model gives [1, ");
+  refused({1}, {260}, in, {1, 256}, 0, "logits has shape [260], the model gives [1, 260]");
+  refused({1}, {260, 1}, in, {1, 256}, 0, "logits has shape [260, 1], the model gives [1, 260]");
+  refused({1, 1}, {1, 260}, in, {1, 256}, 0, "input_ids has shape [1, 1], must have one dimension");
+  refused({}, {1, 260}, in, {1, 256}, 0, "input_ids has shape [], must have one dimension");
+  refused({0}, {1, 260}, in, {1, 256}, 0, "input_ids is empty");
+  refused({65537}, {1, 260}, in, {1, 256}, 0, "input_ids has 65537 tokens, the model's limit is 65536");
+  refused({1}, {1, 260}, in, {1, 256}, INFINITY, "layers.0.attn_in holds inf, must be finite");
+  refused({1}, {1, 260}, in, {1, 256}, NAN, "layers.0.attn_in holds nan, must be finite");
+}
+
+// Every command that prints a result, quick ones.
+std::vector<std::string> printing_commands() {
+  return {"--help",
+          "--version",
+          "generate --help",
+          "info",
+          "explain topk",
+          "generate --prompt x --max-new-tokens 2 --model " + kModel,
+          "recall --lengths 256 --trials 1 --topk 16 --model " + kModel,
+          "verify --model " + kModel + " --golden " + kModel + "/golden.safetensors",
+          "bench topk --suite smoke --repeats 15 --filter 'k 512' --threads 1"};
+}
+
+TEST_F(Cli, AResultThatNobodyGetsIsAnError) {
+  for (const std::string& command : printing_commands()) {
+    for (const char* redirection : {" >/dev/full", " >&-"}) {
+      const Result result = run(command + redirection);
+      EXPECT_EQ(result.exit_code, 2) << command << redirection;
+      EXPECT_NE(result.err.find("tamis: stdout: cannot be written: "), std::string::npos)
+          << command << redirection << "\n"
+          << result.err;
+    }
+  }
+}
+
+TEST_F(Cli, AStderrThatCannotBeWrittenChangesNothing) {
+  const std::string stats =
+      "generate --stats --prompt-file " + kModel + "/golden.txt --max-new-tokens 7 --model " + kModel;
+  for (const char* redirection : {" 2>/dev/full", " 2>&-"}) {
+    EXPECT_EQ(run(std::string("fly") + redirection).exit_code, 2) << redirection;
+    EXPECT_EQ(run(std::string("generate --prompt x --model /no/such/folder") + redirection).exit_code, 2);
+    const Result good = run(stats + redirection);
+    EXPECT_EQ(good.exit_code, 0) << redirection;
+    EXPECT_EQ(good.out, "482913.") << redirection;
+    const std::string output = folder_ / "quantised";
+    fs::remove_all(output);
+    EXPECT_EQ(run("quantize --model " + kModel + " --output " + output + redirection).exit_code, 0) << redirection;
+    EXPECT_EQ(run("info --model " + output).exit_code, 0) << "no message landed in a file of the model";
+  }
+  EXPECT_EQ(run("info >&- 2>&-").exit_code, 2);
 }
 
 TEST_F(Cli, RefusesBrokenModelFolders) {

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <limits>
+#include <set>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -263,6 +266,72 @@ TEST(Engine, NamesWhatIsWrongWithARequestOrASetting) {
             "engine: cache_tokens is -5, must be at least 1");
   EXPECT_EQ(error_text([&] { Engine(tiny(), {.selection = {.topk = -1}}); }),
             "engine: index_topk is -1, must be at least 1, or 0 for the model's own");
+  constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(
+      error_text([&] { engine.add({.prompt = {0}, .max_new_tokens = kHuge}); }),
+      "request: a prompt of 1 tokens and 9223372036854775807 new ones make 9223372036854775808, the model's limit "
+      "is 65536");
+  EXPECT_EQ(error_text([&] { Engine(tiny(), {.cache_tokens = kHuge}); }),
+            "engine: cache_tokens is 9223372036854775807, must be at most 1073741824");
+  EXPECT_EQ(error_text([&] { Engine(tiny(), {.max_requests = kHuge}); }),
+            "engine: max_requests is 9223372036854775807, must be at most 1073741824");
+  const auto scored = [&](std::vector<std::int64_t> positions) {
+    return error_text([&] { engine.add({.prompt = {0, 5, 6}, .scored_positions = std::move(positions)}); });
+  };
+  EXPECT_EQ(scored({0, 1, 1}), "request: scored_positions holds 1 after 1, must ascend");
+  EXPECT_EQ(scored({2, 0}), "request: scored_positions holds 0 after 2, must ascend");
+  EXPECT_EQ(scored({0, 3}), "request: scored_positions holds 3, must be in [0, 3)");
+  EXPECT_EQ(scored({-1, 0}), "request: scored_positions holds -1, must be in [0, 3)");
+  EXPECT_EQ(scored({0, 1, 2}), "no error");
+}
+
+TEST(Engine, ACallbackThatThrowsEndsItsRequestOnly) {
+  const std::vector<std::int32_t> prompt = some_tokens(150, 3);
+  const EngineConfig config{.prefill_chunk = 64, .cache_tokens = 4096, .max_requests = 4, .num_threads = 1};
+  const auto alone = continue_prompt(config, prompt, 12);
+  Engine engine(tiny(), config);
+  int thrown = 0;
+  engine.add({.prompt = some_tokens(90, 4), .max_new_tokens = 50, .on_token = [&](std::int32_t) {
+                ++thrown;
+                throw std::runtime_error("no room for the text");
+              }});
+  std::vector<std::int32_t> tokens;
+  const RequestId id =
+      engine.add({.prompt = prompt, .max_new_tokens = 12, .on_token = [&](std::int32_t t) { tokens.push_back(t); }});
+  EXPECT_THROW(engine.run(), std::runtime_error);
+  EXPECT_EQ(engine.num_unfinished(), 1);
+  engine.run();
+  EXPECT_EQ(thrown, 1);
+  EXPECT_EQ(tokens, alone);
+  // The engine knows that it is outside of a step: pages go back at once.
+  const RequestId other = engine.add({.prompt = prompt, .max_new_tokens = 12});
+  engine.step();
+  EXPECT_TRUE(engine.cancel(other));
+  EXPECT_EQ(engine.caches().taken().compressed, 0);
+  EXPECT_FALSE(engine.num_processed(id).has_value());
+}
+
+TEST(Engine, ACancelledRequestHearsNoMoreScores) {
+  Engine engine(tiny(), {.cache_tokens = 512, .num_threads = 1});
+  RequestId id = 0;
+  int heard = 0;
+  id = engine.add({.prompt = some_tokens(20, 1), .scored_positions = {3, 4, 5}, .on_scores = [&](auto, auto) {
+                     ++heard;
+                     engine.cancel(id);
+                   }});
+  engine.run();
+  EXPECT_EQ(heard, 1);
+}
+
+TEST(Engine, AStepThatFailsMovesNoRequest) {
+  Engine engine(tiny(), {.cache_tokens = 512, .num_threads = -1});  // which the operations refuse
+  const RequestId id = engine.add({.prompt = some_tokens(20, 1), .max_new_tokens = 1});
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    EXPECT_THROW(engine.step(), Error);
+    EXPECT_EQ(engine.num_processed(id), 0);
+  }
+  EXPECT_TRUE(engine.cancel(id));
+  EXPECT_EQ(engine.caches().taken().compressed, 0);
 }
 
 TEST(Recall, TextsHaveTheAskedLengthAndRepeat) {
@@ -280,6 +349,20 @@ TEST(Recall, TextsHaveTheAskedLengthAndRepeat) {
     EXPECT_NE(make_recall_text(tokenizer, length, 10).tokens, text.tokens);
   }
   EXPECT_EQ(error_text([&] { make_recall_text(tokenizer, 100, 0); }), "recall: length is 100, must be at least 256");
+}
+
+TEST(Recall, NeighbouringSeedsShareNoTexts) {
+  std::set<std::uint64_t> seeds;
+  for (std::uint64_t seed = 0; seed < 32; ++seed) {
+    for (std::int64_t trial = 0; trial < 32; ++trial) seeds.insert(recall_text_seed(seed, trial));
+  }
+  EXPECT_EQ(seeds.size(), 32U * 32U);
+}
+
+TEST(Recall, ALengthAboveTheModelsLimitIsRefusedBeforeMemoryIsTaken) {
+  const model::Tokenizer tokenizer = model::Tokenizer::open(kModel);
+  EXPECT_EQ(error_text([&] { measure_recall(tiny(), tokenizer, {}, std::int64_t{1} << 40, 1, 0); }),
+            "request: a prompt of 1099511627776 tokens and 0 new ones make 1099511627776, the model's limit is 65536");
 }
 
 TEST(Recall, TheIndexerFindsCodesAndRandomEntriesDoNot) {
