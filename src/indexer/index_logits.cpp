@@ -66,6 +66,7 @@ void index_logits(const IndexLogitsArgs& args) {
   const indexer::IndexScoreParams p = indexer::check_score_args(args.score, "index_logits");
   core::check_view(args.logits,
                    {"index_logits", "logits", {DType::kFloat32, DType::kBFloat16}, {p.rows, p.max_columns}});
+  core::check_row_stride(args.logits, "index_logits", "logits");
   indexer::check_num_threads(args.num_threads, "index_logits");
   const LogitsOut out{static_cast<std::uint8_t*>(args.logits.data()),
                       args.logits.stride(0) * dtype_bytes(args.logits.dtype()),

@@ -21,6 +21,22 @@ constexpr std::string_view kOp = "index_query";
 // Heads that go through the steps together: 16 KiB of fp32 on the stack.
 constexpr std::int64_t kHeadBlock = 32;
 
+// Heads of an output must not lie on each other, within a token or between tokens. Tokens over heads and heads over
+// tokens are the two orders that nest.
+void check_heads_apart(const TensorView& view, std::string_view name) {
+  core::check_row_stride(view, kOp, name);
+  const std::int64_t tokens = view.size(0);
+  const std::int64_t heads = view.size(1);
+  if (tokens <= 1 || heads <= 1) return;
+  // Whether `count` rows, `inner` apart, fit into one step of `outer`.
+  const auto nests = [&](std::int64_t count, std::int64_t inner, std::int64_t outer) {
+    return outer >= view.size(2) && (outer - view.size(2)) / inner >= count - 1;
+  };
+  TAMIS_CHECK(nests(heads, view.stride(1), view.stride(0)) || nests(tokens, view.stride(0), view.stride(1)),
+              Status::kInvalidArgument, kOp, ": ", name, " has token stride ", view.stride(0), " and head stride ",
+              view.stride(1), ", its ", tokens, " x ", heads, " heads must not overlap");
+}
+
 void check(const IndexQueryArgs& args) {
   core::check_view(args.q, {kOp, "q", {DType::kFloat32, DType::kBFloat16}, {kAnyExtent, kAnyExtent, kHeadDim}});
   const std::int64_t tokens = args.q.size(0);
@@ -52,7 +68,10 @@ void check(const IndexQueryArgs& args) {
   TAMIS_CHECK(args.format == IndexFormat::kMxfp4 || !args.index_q_scale.present(), Status::kInvalidArgument, kOp,
               ": index_q_scale is ", core::describe(args.index_q_scale), ", must be absent for format ",
               indexer::index_format_name(args.format));
+  check_heads_apart(args.index_q, "index_q");
+  if (args.format == IndexFormat::kMxfp4) check_heads_apart(args.index_q_scale, "index_q_scale");
   core::check_view(args.index_weights, {kOp, "index_weights", {DType::kFloat32}, {tokens, heads}});
+  core::check_row_stride(args.index_weights, kOp, "index_weights");
   indexer::check_num_threads(args.num_threads, kOp);
 }
 

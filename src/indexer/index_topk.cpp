@@ -24,8 +24,12 @@ indexer::IndexTopkParams check(const IndexTopkArgs& args) {
               ": k is ", args.k, ", must be in [0, 2147483647]");
   p.k = args.k;
   core::check_view(args.indices, {kOp, "indices", {DType::kInt32, DType::kInt64}, {rows, args.k}});
+  core::check_row_stride(args.indices, kOp, "indices");
   p.indices = args.indices;
-  if (args.values.present()) core::check_view(args.values, {kOp, "values", {DType::kFloat32}, {rows, args.k}});
+  if (args.values.present()) {
+    core::check_view(args.values, {kOp, "values", {DType::kFloat32}, {rows, args.k}});
+    core::check_row_stride(args.values, kOp, "values");
+  }
   p.values = args.values;
   TAMIS_CHECK(args.order <= TopkOrder::kByValue, Status::kInvalidArgument, kOp, ": order is ",
               static_cast<int>(args.order), ", must be kPosition, kUnsorted or kByValue");
