@@ -323,7 +323,7 @@ TEST_F(Cli, VerifyRefusesGoldenFilesThatCannotBeCompared) {
   refused({1}, {1, 260}, in, {1, 16, 16}, 0, "layers.0.attn_in has shape [1, 16, 16], the model gives [1, 256]");
   refused({1}, {1, 260}, in, {2, 256}, 0, "layers.0.attn_in has shape [2, 256], the model gives [1, 256]");
   refused({1}, {1, 260}, "layers.0.out", {1, 256, 4}, 0, "[1, 256, 4], the model gives [1, 4, 256]");
-  refused({1}, {1, 260}, "layers.1.topk", {64}, 0, "layers.1.topk has shape [64], the model gives [1, ");
+  refused({8}, {8, 260}, "layers.1.topk", {64}, 0, "layers.1.topk has shape [64], the model gives [8, 2]");
   refused({1}, {260}, in, {1, 256}, 0, "logits has shape [260], the model gives [1, 260]");
   refused({1}, {260, 1}, in, {1, 256}, 0, "logits has shape [260, 1], the model gives [1, 260]");
   refused({1, 1}, {1, 260}, in, {1, 256}, 0, "input_ids has shape [1, 1], must have one dimension");
