@@ -142,7 +142,9 @@ void generate(const GenerateOptions& options) {
   }
   PromptProgress progress(prompt_tokens);
   model::StreamDecoder decoder(tokenizer);
-  const auto write = [](const std::string& piece) {
+  char last = '\n';  // of what was written: a text that does not end its line is followed by a newline
+  const auto write = [&last](const std::string& piece) {
+    if (!piece.empty()) last = piece.back();
     write_out(piece);
     flush_out();
   };
@@ -158,6 +160,7 @@ void generate(const GenerateOptions& options) {
   }
   progress.finish();
   write(decoder.finish());
+  if (last != '\n') write("\n");
   engine.run();
   if (options.stats) print_stats(engine, load_seconds);
 }
@@ -168,7 +171,9 @@ void add_generate(CLI::App& app, int& /*exit_code*/) {
   auto options = std::make_shared<GenerateOptions>();
   CLI::App* command = app.add_subcommand("generate", "Write text with a model");
   command->footer(
-      "The text goes to stdout as it comes; everything else goes to stderr.\n"
+      "The text goes to stdout as it comes, with a newline after it if it does not end in one; everything else goes "
+      "to\n"
+      "stderr.\n"
       "The same prompt gives the same tokens whatever --prefill-chunk, --threads and --companions say.\n\n"
       "Examples:\n"
       "  tamis generate --model models/tiny-v4 --prompt-file models/tiny-v4/golden.txt --max-new-tokens 7 --kv-cache "

@@ -100,11 +100,16 @@ class Cli : public testing::Test {
   fs::path folder_;
 };
 
+// The seven tokens of the code and its full stop are followed by a newline of the command, the eighth token is one
+// itself.
 TEST_F(Cli, GeneratesTheGoldenContinuationAndNothingElseOnStdout) {
-  const std::string base =
-      "generate --model " + kModel + " --prompt-file " + kModel + "/golden.txt --max-new-tokens 8 ";
-  for (const char* options : {"--kv-cache fp32", "--kv-cache bf16", "--kv-cache fp8",
-                              "--kv-cache fp8 --prefill-chunk 7", "--kv-cache fp32 --companions 5", "--threads 1"}) {
+  const std::string base = "generate --model " + kModel + " --prompt-file " + kModel + "/golden.txt --max-new-tokens ";
+  EXPECT_EQ(run(base + "0").out, "");
+  EXPECT_EQ(run(base + "3").out, "482\n");
+  EXPECT_EQ(run(base + "9").out, "482913.\n \n");
+  for (const char* options :
+       {"7 --kv-cache fp32", "7 --kv-cache fp8", "8 --kv-cache fp32", "8 --kv-cache bf16", "8 --kv-cache fp8",
+        "8 --kv-cache fp8 --prefill-chunk 7", "8 --kv-cache fp32 --companions 5", "8 --threads 1"}) {
     const Result result = run(base + options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(result.out, "482913.\n") << options;
@@ -179,7 +184,7 @@ TEST_F(Cli, AQuantisedModelStillFindsTheCode) {
   const Result result =
       run("generate --model " + output + " --prompt-file " + kModel + "/golden.txt --max-new-tokens 7");
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.out, "482913.");
+  EXPECT_EQ(result.out, "482913.\n");
 }
 
 TEST_F(Cli, HelpTeaches) {
@@ -367,7 +372,7 @@ TEST_F(Cli, AStderrThatCannotBeWrittenChangesNothing) {
     EXPECT_EQ(run(std::string("generate --prompt x --model /no/such/folder") + redirection).exit_code, 2);
     const Result good = run(stats + redirection);
     EXPECT_EQ(good.exit_code, 0) << redirection;
-    EXPECT_EQ(good.out, "482913.") << redirection;
+    EXPECT_EQ(good.out, "482913.\n") << redirection;
     const std::string output = folder_ / "quantised";
     fs::remove_all(output);
     EXPECT_EQ(run("quantize --model " + kModel + " --output " + output + redirection).exit_code, 0) << redirection;
