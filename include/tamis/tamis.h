@@ -226,10 +226,15 @@ enum {
   TAMIS_TOPK_ALGORITHM_AUTO = 0,
   TAMIS_TOPK_ALGORITHM_IDENTITY = 1,
   TAMIS_TOPK_ALGORITHM_SIMD_FILTER = 2,
-  TAMIS_TOPK_ALGORITHM_SELECT = 3
+  TAMIS_TOPK_ALGORITHM_SELECT = 3,
+  TAMIS_TOPK_ALGORITHM_REGISTERS = 4,
+  TAMIS_TOPK_ALGORITHM_STREAM = 5,
+  TAMIS_TOPK_ALGORITHM_CLUSTER = 6,
+  TAMIS_TOPK_ALGORITHM_GRID = 7,
+  TAMIS_TOPK_ALGORITHM_CUB = 8
 };
 
-/// auto, identity, simd_filter, select; "unknown algorithm" for any other number.
+/// auto, identity, simd_filter, select, registers, ...; "unknown algorithm" for any other number.
 TAMIS_API const char* tamis_topk_algorithm_name(tamis_topk_algorithm algorithm) TAMIS_NOEXCEPT;
 
 /// Evidence for one row: enough to check a selection without sorting the row.

@@ -11,7 +11,7 @@ namespace tamis {
 /// In which order a row's winners are written.
 enum class TopkOrder : std::uint8_t {
   kPosition,  ///< Ascending position (default): reproducible, and gathers walk memory forwards.
-  kUnsorted,  ///< Whatever is cheapest; the set is still exact. On the CPU this equals kPosition.
+  kUnsorted,  ///< Whatever is cheapest; the set is still exact. Today this equals kPosition on every backend.
   kByValue,   ///< Largest score first; equal scores by ascending position; NaN last.
 };
 
@@ -28,7 +28,13 @@ enum class TopkAlgorithm : std::uint8_t {
   kAuto,
   kIdentity,    ///< Every row has at most k positions: no scan.
   kSimdFilter,  ///< CPU: one SIMD pass with a rising threshold, exact finish over the survivors.
-  kSelect,      ///< CPU: keys of the whole row and nth_element; any k, no assumptions. The slow exact path.
+  kSelect,  ///< Any k, no assumptions, the slow exact path. CPU: keys of the whole row and nth_element. CUDA: several
+            ///< passes over the row by one block.
+  kRegisters,  ///< CUDA: one block holds a short row in registers.
+  kStream,     ///< CUDA: one pass by one block a row against a sampled bar.
+  kCluster,    ///< CUDA: the same with a cluster of 2 to 16 blocks a row.
+  kGrid,       ///< CUDA: the same with many blocks a row that meet in the workspace; two launches.
+  kCub,        ///< CUDA: select, then CUB sorts the winners: any k by value.
 };
 
 /// Evidence for one row, 16 bytes: enough to check a selection without sorting the row.
@@ -43,8 +49,9 @@ static_assert(sizeof(TopkCertificate) == 16);
 
 /// Arguments of topk(). Optional views are left default-constructed.
 struct TopkArgs {
-  ConstTensorView scores;  ///< [rows, width] fp32, bf16 or fp16; last dimension contiguous, any row stride >= width,
-                           ///< any address. width < 2^31.
+  ConstTensorView
+      scores;  ///< [rows, width] fp32, bf16 or fp16; last dimension contiguous, any row stride >= width,
+               ///< any address on the CPU, whole elements on CUDA. width < 2^31. The call runs on its device.
   ConstTensorView row_starts;  ///< [rows] int32, optional (0). Clamped to [0, width].
   ConstTensorView row_ends;    ///< [rows] int32, optional (width). Clamped to [start, width].
   std::int64_t k = 0;          ///< Winners a row, >= 0; must equal indices.size(1).
@@ -67,11 +74,11 @@ struct TopkArgs {
   void* workspace = nullptr;  ///< At least topk_workspace_bytes(args), 64-byte aligned; contents may be anything. One
                               ///< for each call that may run at the same time.
   std::size_t workspace_bytes = 0;
-  Stream stream;
+  Stream stream;  ///< CUDA: of the device of scores. Everything a call points to lies on that device.
 };
 
-/// Bytes of workspace that topk(args) needs; depends on shapes, k, dtype, order, algorithm and num_threads, not on
-/// contents.
+/// Bytes of workspace that topk(args) needs; depends on shapes, k, dtype, order, algorithm, num_threads and device, not
+/// on contents.
 /// @throws Error as topk() does for everything but the workspace.
 std::size_t topk_workspace_bytes(const TopkArgs& args);
 
@@ -101,7 +108,7 @@ struct TopkChoice {
 };
 TopkChoice topk_choose(const TopkArgs& args);
 
-/// Name of an algorithm: auto, identity, simd_filter, select.
+/// Name of an algorithm: auto, identity, simd_filter, select, registers, stream, cluster, grid, cub.
 const char* topk_algorithm_name(TopkAlgorithm algorithm) noexcept;
 
 }  // namespace tamis

@@ -15,7 +15,12 @@ static_assert(TAMIS_TOPK_MAPPING_NONE == static_cast<int>(TopkMapping::kNone) &&
 static_assert(TAMIS_TOPK_ALGORITHM_AUTO == static_cast<int>(TopkAlgorithm::kAuto) &&
               TAMIS_TOPK_ALGORITHM_IDENTITY == static_cast<int>(TopkAlgorithm::kIdentity) &&
               TAMIS_TOPK_ALGORITHM_SIMD_FILTER == static_cast<int>(TopkAlgorithm::kSimdFilter) &&
-              TAMIS_TOPK_ALGORITHM_SELECT == static_cast<int>(TopkAlgorithm::kSelect));
+              TAMIS_TOPK_ALGORITHM_SELECT == static_cast<int>(TopkAlgorithm::kSelect) &&
+              TAMIS_TOPK_ALGORITHM_REGISTERS == static_cast<int>(TopkAlgorithm::kRegisters) &&
+              TAMIS_TOPK_ALGORITHM_STREAM == static_cast<int>(TopkAlgorithm::kStream) &&
+              TAMIS_TOPK_ALGORITHM_CLUSTER == static_cast<int>(TopkAlgorithm::kCluster) &&
+              TAMIS_TOPK_ALGORITHM_GRID == static_cast<int>(TopkAlgorithm::kGrid) &&
+              TAMIS_TOPK_ALGORITHM_CUB == static_cast<int>(TopkAlgorithm::kCub));
 static_assert(sizeof(tamis_topk_certificate) == sizeof(TopkCertificate) &&
               offsetof(tamis_topk_certificate, threshold) == offsetof(TopkCertificate, threshold) &&
               offsetof(tamis_topk_certificate, num_above) == offsetof(TopkCertificate, num_above) &&
@@ -40,7 +45,7 @@ TopkArgs topk_args(const tamis_topk_args* args) {
   out.page_starts = read(&C::page_starts, "page_starts");
   out.page_size = read(&C::page_size);
   out.ragged_offsets = read(&C::ragged_offsets, "ragged_offsets");
-  out.algorithm = read(&C::algorithm, "algorithm", TopkAlgorithm::kSelect);
+  out.algorithm = read(&C::algorithm, "algorithm", TopkAlgorithm::kCub);
   out.num_threads = read(&C::num_threads);
   out.workspace = read(&C::workspace);
   out.workspace_bytes = read(&C::workspace_bytes);
@@ -56,7 +61,7 @@ using namespace tamis::c_api;  // NOLINT(google-build-using-namespace): the entr
 extern "C" {
 
 const char* tamis_topk_algorithm_name(tamis_topk_algorithm algorithm) noexcept {
-  if (algorithm < 0 || algorithm > TAMIS_TOPK_ALGORITHM_SELECT) return "unknown algorithm";
+  if (algorithm < 0 || algorithm > TAMIS_TOPK_ALGORITHM_CUB) return "unknown algorithm";
   return tamis::topk_algorithm_name(static_cast<tamis::TopkAlgorithm>(algorithm));
 }
 

@@ -1,10 +1,13 @@
 #pragma once
 
-// Which algorithm when. The first rule that fits is taken; `tamis explain topk` prints the table.
+// Which algorithm when, on the CPU and on CUDA. The first rule that fits is taken; `tamis explain topk` prints the
+// tables.
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string>
 
 #include "tamis/topk.hpp"
 
@@ -49,5 +52,123 @@ static_assert(kTopkCpuRules[std::size(kTopkCpuRules) - 1].fits(kTopkAnyK, kTopkA
 static_assert(choose_topk_rule(2048, 2048).algorithm == TopkAlgorithm::kIdentity);
 static_assert(choose_topk_rule(2049, 2048).algorithm == TopkAlgorithm::kSimdFilter);
 static_assert(choose_topk_rule(kTopkFilterMaxK + 2, kTopkFilterMaxK + 1).algorithm == TopkAlgorithm::kSelect);
+
+// --- CUDA ------------------------------------------------------------------------------------------------------------
+
+/// What the rules need to know of a GPU. The defaults are an H200's.
+struct TopkGpu {
+  int num_sms = 132;
+  int largest_cluster = 16;  // blocks; 1: no clusters
+  std::int64_t max_shared_bytes = 232448;
+};
+
+/// What they need to know of a call.
+struct TopkCase {
+  std::int64_t rows, width, k;
+  TopkOrder order = TopkOrder::kPosition;
+};
+
+/// Candidates that a block of stream, cluster and grid holds: at least 4k, so that those that a sampled bar lets
+/// through fit (k scores surely pass it, 4k hardly ever), and that the k best of a full buffer leave it mostly free.
+constexpr std::uint32_t topk_capacity(std::int64_t k) { return k <= 2048 ? 8192 : 16384; }
+/// Shared memory beside the candidates, rounded up; held against the kernel by a test.
+inline constexpr std::int64_t kTopkFilterSharedBytes = 36 * 1024;
+
+/// Largest k of the kernels that filter: their candidates must fit a block's shared memory.
+constexpr std::int64_t topk_filter_max_k(const TopkGpu& gpu) {
+  const auto fits = [&](std::int64_t k) {
+    return topk_capacity(k) * std::int64_t{8} + kTopkFilterSharedBytes <= gpu.max_shared_bytes;
+  };
+  return fits(4096) ? 4096 : fits(2048) ? 2048 : 0;
+}
+
+/// Blocks of a row's cluster: as many as two a multiprocessor allow, while each has a few thousand scores.
+constexpr int topk_cluster_blocks(std::int64_t rows, std::int64_t width, const TopkGpu& gpu) {
+  int blocks = 2;
+  while (2 * blocks <= gpu.largest_cluster && rows * 2 * blocks <= 2 * gpu.num_sms && width >= 4096 * 2 * blocks)
+    blocks *= 2;
+  return blocks;
+}
+
+/// Slices of a row for grid: likewise, without the bound of a cluster.
+constexpr int topk_grid_slices(std::int64_t rows, std::int64_t width, const TopkGpu& gpu) {
+  const std::int64_t share = 2 * gpu.num_sms / std::max<std::int64_t>(1, rows);
+  return static_cast<int>(std::clamp<std::int64_t>(share, 1, std::max<std::int64_t>(1, width / 8192)));
+}
+
+struct TopkCudaRule {
+  TopkAlgorithm algorithm;
+  const char* name;
+  // What the kernel can serve at all.
+  bool whole_rows_only;         // width <= k
+  bool needs_clusters;          // of at least 2 blocks
+  std::int64_t max_width;       // kTopkAnyK: any
+  std::int64_t max_k;           // likewise; kTopkFilterK: topk_filter_max_k(); 0: only by value
+  std::int64_t max_k_by_value;  // likewise; 0: not by value
+  // When it is the best choice, beyond that.
+  double max_rows_per_sm;
+  std::int64_t min_width;
+  const char* limits;  // all of the above, in words
+  const char* why;
+
+  constexpr std::int64_t k_limit(const TopkCase& c, const TopkGpu& gpu) const;
+  constexpr bool can(const TopkCase& c, const TopkGpu& gpu) const {
+    return (!whole_rows_only || c.width <= c.k) && (!needs_clusters || gpu.largest_cluster >= 2) &&
+           c.width <= max_width && k_limit(c, gpu) > 0 && std::min(c.k, c.width) <= k_limit(c, gpu);
+  }
+  constexpr bool fits(const TopkCase& c, const TopkGpu& gpu) const {
+    return can(c, gpu) && static_cast<double>(c.rows) <= max_rows_per_sm * gpu.num_sms && c.width >= min_width;
+  }
+};
+
+inline constexpr std::int64_t kTopkFilterK = -1;
+constexpr std::int64_t TopkCudaRule::k_limit(const TopkCase& c, const TopkGpu& gpu) const {
+  const std::int64_t limit = c.order == TopkOrder::kByValue ? max_k_by_value : max_k;
+  return limit == kTopkFilterK ? topk_filter_max_k(gpu) : limit;
+}
+
+inline constexpr double kTopkAnyRows = 1e18;
+inline constexpr TopkCudaRule kTopkCudaRules[] = {
+    {TopkAlgorithm::kIdentity, "identity", true, false, kTopkAnyK, kTopkAnyK, 0, kTopkAnyRows, 0,
+     "width <= k, not by value", "every position wins, so no score is compared"},
+    {TopkAlgorithm::kRegisters, "registers", false, false, 16384, kTopkAnyK, 4096, kTopkAnyRows, 0,
+     "width <= 16384; by value k <= 4096",
+     "one block holds the row in registers and counts it exactly, without a sample"},
+    {TopkAlgorithm::kGrid, "grid", false, false, kTopkAnyK, kTopkFilterK, kTopkFilterK, 1.0 / 16, 4 << 20,
+     "k <= 4096, width >= 4194304, rows <= SMs / 16",
+     "so few and so long that 16 blocks a row would leave most of the memory's speed unused"},
+    {TopkAlgorithm::kCluster, "cluster", false, true, kTopkAnyK, kTopkFilterK, kTopkFilterK, 1.0, 0,
+     "k <= 4096, rows <= SMs, a GPU with clusters",
+     "2 to 16 blocks share a row, so that few rows use all multiprocessors; candidates meet in shared memory"},
+    {TopkAlgorithm::kGrid, "grid", false, false, kTopkAnyK, kTopkFilterK, kTopkFilterK, 0.5, 0,
+     "k <= 4096, rows <= SMs / 2",
+     "the same without clusters: blocks meet in the workspace, which costs a second launch"},
+    {TopkAlgorithm::kStream, "stream", false, false, kTopkAnyK, kTopkFilterK, kTopkFilterK, kTopkAnyRows, 0,
+     "k <= 4096", "rows enough for one block each: one pass against a sampled bar, at the speed of reading"},
+    {TopkAlgorithm::kSelect, "select", false, false, kTopkAnyK, kTopkAnyK, 0, kTopkAnyRows, 0, "not by value",
+     "any k: the exact k-th by several passes over the row, winners leave in order"},
+    {TopkAlgorithm::kCub, "cub", false, false, kTopkAnyK, 0, kTopkAnyK, kTopkAnyRows, 0, "by value",
+     "any k by value: winners as select finds them, which CUB then sorts in the workspace"},
+};
+
+/// The rules of CUDA, in the order in which they are tried.
+inline std::span<const TopkCudaRule> topk_cuda_rules() { return kTopkCudaRules; }
+
+constexpr const TopkCudaRule& choose_topk_cuda_rule(const TopkCase& c, const TopkGpu& gpu) {
+  for (const TopkCudaRule& rule : kTopkCudaRules) {
+    if (rule.fits(c, gpu)) return rule;
+  }
+  return kTopkCudaRules[std::size(kTopkCudaRules) - 1];
+}
+static_assert(choose_topk_cuda_rule({1, 2048, 2048}, {}).algorithm == TopkAlgorithm::kIdentity);
+static_assert(choose_topk_cuda_rule({1, 2048, 2048, TopkOrder::kByValue}, {}).algorithm == TopkAlgorithm::kRegisters);
+static_assert(choose_topk_cuda_rule({1, 131072, 2048}, {}).algorithm == TopkAlgorithm::kCluster);
+static_assert(choose_topk_cuda_rule({1, 131072, 2048}, {108, 1, 166912}).algorithm == TopkAlgorithm::kGrid);
+static_assert(choose_topk_cuda_rule({256, 131072, 2048}, {}).algorithm == TopkAlgorithm::kStream);
+static_assert(choose_topk_cuda_rule({1, kTopkAnyK, kTopkAnyK, TopkOrder::kByValue}, {}).algorithm ==
+              TopkAlgorithm::kCub);
+
+/// What speaks against a forced rule, joined by "; ". Empty if it can serve.
+std::string topk_unmet(const TopkCudaRule& rule, const TopkCase& c, const TopkGpu& gpu);
 
 }  // namespace tamis

@@ -7,6 +7,7 @@
 #include "core/check.hpp"
 #include "core/tensor_check.hpp"
 #include "topk/cpu/topk_cpu.hpp"
+#include "topk/cuda/topk_cuda.hpp"
 #include "topk/params.hpp"
 #include "topk/rules.hpp"
 
@@ -15,6 +16,12 @@ namespace {
 
 using core::check_view;
 using core::kAnyExtent;
+
+#ifdef TAMIS_HAS_CUDA
+constexpr bool kHasCuda = true;
+#else
+constexpr bool kHasCuda = false;
+#endif
 
 // Rows of a matrix must not overlap; a single row may carry any stride.
 template <typename View>
@@ -29,10 +36,53 @@ const void* checked_row_array(const ConstTensorView& view, const char* name, std
   return view.data();
 }
 
+// Where the call runs: where its scores lie. A build without kernels knows the CPU only, which the checks then say.
+Device device_of(const TopkArgs& a) { return kHasCuda ? a.scores.device() : Device{}; }
+
+// Calls f(view, name) for every view that is present.
+template <typename F>
+void each_view(const TopkArgs& a, F f) {
+  const auto call = [&](const auto& view, const char* name) {
+    if (view.present()) f(view, name);
+  };
+  call(a.scores, "scores");
+  call(a.row_starts, "row_starts");
+  call(a.row_ends, "row_ends");
+  call(a.indices, "indices");
+  call(a.values, "values");
+  call(a.certificate, "certificate");
+  call(a.page_table, "page_table");
+  call(a.row_to_table, "row_to_table");
+  call(a.page_starts, "page_starts");
+  call(a.ragged_offsets, "ragged_offsets");
+}
+
+// Where there are two kinds of devices, a call keeps to one.
+void check_one_device(const TopkArgs& a, Device device) {
+  each_view(a, [&](const auto& view, const char* name) {
+    TAMIS_CHECK(view.device() == device, Status::kInvalidArgument, "topk: ", name, " is on ",
+                core::describe(view.device()), ", must be on ", core::describe(device), " like scores");
+  });
+}
+
+// What only CUDA asks for: grids hold 2^31 - 1 blocks, and loads and stores take whole elements.
+void check_for_cuda(const TopkArgs& a) {
+  constexpr std::int64_t kMostRows = std::int64_t{1} << 29;
+  TAMIS_CHECK(a.scores.size(0) <= kMostRows, Status::kInvalidArgument, "topk: scores has ", a.scores.size(0),
+              " rows, must have at most ", kMostRows, " on CUDA");
+  each_view(a, [&](const auto& view, const char* name) {
+    const auto bytes = static_cast<std::uintptr_t>(dtype_bytes(view.dtype()));
+    TAMIS_CHECK(view.numel() == 0 || reinterpret_cast<std::uintptr_t>(view.data()) % bytes == 0,
+                Status::kInvalidArgument, "topk: ", name, " is at ", view.data(), ", must be at a multiple of ", bytes,
+                " on CUDA (", dtype_name(view.dtype()), ")");
+  });
+}
+
 // Checks everything but the workspace.
 TopkParams checked_params(const TopkArgs& a) {
   TopkParams p;
-  const Device device;  // the CPU: CUDA kernels will take the device of the scores
+  const Device device = device_of(a);
+  if (kHasCuda) check_one_device(a, device);
   check_view(a.scores,
              {"topk", "scores", {DType::kFloat32, DType::kBFloat16, DType::kFloat16}, {kAnyExtent, kAnyExtent}},
              device);
@@ -93,6 +143,7 @@ TopkParams checked_params(const TopkArgs& a) {
   TAMIS_CHECK(a.num_threads >= 0, Status::kInvalidArgument, "topk: num_threads is ", a.num_threads,
               ", must be at least 0");
   p.num_threads = a.num_threads;
+  if (device.kind == Device::Kind::kCuda) check_for_cuda(a);
   return p;
 }
 
@@ -110,35 +161,97 @@ const TopkRule& chosen_rule(const TopkParams& p, TopkAlgorithm forced) {
     }
     return rule;
   }
-  core::fail(Status::kInvalidArgument, "topk: algorithm is ", static_cast<int>(forced),
-             ", must be auto, identity, simd_filter or select");
+  core::fail(Status::kInvalidArgument, "topk: algorithm is ",
+             forced <= TopkAlgorithm::kCub ? topk_algorithm_name(forced) : std::to_string(static_cast<int>(forced)),
+             ", on the CPU it must be auto, identity, simd_filter or select");
 }
 
-topk_cpu::TopkPlan checked_plan(const TopkParams& p, TopkAlgorithm forced) {
+// k = 0 has no indices to write, but a certificate says so.
+TopkAlgorithm algorithm_of(const TopkParams& p, TopkAlgorithm chosen) {
+  return p.k == 0 ? TopkAlgorithm::kIdentity : chosen;
+}
+
+topk_cpu::TopkPlan checked_cpu_plan(const TopkParams& p, TopkAlgorithm forced) {
   const TopkRule& rule = chosen_rule(p, forced);
   if (p.rows == 0) return {};
-  // k = 0 has no indices to write, but a certificate says so.
-  return topk_cpu::make_plan(p, p.k == 0 ? TopkAlgorithm::kIdentity : rule.algorithm);
+  return topk_cpu::make_plan(p, algorithm_of(p, rule.algorithm));
 }
+
+void check_workspace(const TopkArgs& args, std::size_t needed) {
+  TAMIS_CHECK(args.workspace_bytes >= needed, Status::kInvalidArgument, "topk: workspace has ", args.workspace_bytes,
+              " bytes, must have at least ", needed, " (topk_workspace_bytes)");
+  if (needed == 0) return;
+  TAMIS_CHECK(args.workspace != nullptr, Status::kInvalidArgument, "topk: workspace is null, must have at least ",
+              needed, " bytes");
+  TAMIS_CHECK(reinterpret_cast<std::uintptr_t>(args.workspace) % 64 == 0, Status::kInvalidArgument,
+              "topk: workspace is at ", args.workspace, ", must be 64-byte aligned");
+}
+
+#ifdef TAMIS_HAS_CUDA
+TopkCase case_of(const TopkParams& p) { return {p.rows, p.width, p.k, p.order}; }
+
+const TopkCudaRule& chosen_cuda_rule(const TopkParams& p, TopkAlgorithm forced, const TopkGpu& gpu) {
+  if (forced == TopkAlgorithm::kAuto) return choose_topk_cuda_rule(case_of(p), gpu);
+  std::string names;
+  for (const TopkCudaRule& rule : topk_cuda_rules()) {
+    if (rule.algorithm == forced) {
+      const std::string unmet = topk_unmet(rule, case_of(p), gpu);
+      TAMIS_CHECK(unmet.empty(), Status::kUnsupported, "topk: algorithm ", rule.name,
+                  " cannot serve this call: ", unmet);
+      return rule;
+    }
+    if (names.find(rule.name) == std::string::npos) names += core::concat(", ", rule.name);
+  }
+  core::fail(Status::kInvalidArgument, "topk: algorithm is ", topk_algorithm_name(forced), ", on CUDA it must be auto",
+             names);
+}
+
+topk_cuda::TopkPlan checked_cuda_plan(const TopkParams& p, TopkAlgorithm forced, Device device) {
+  const TopkGpu gpu = topk_cuda::topk_gpu(device.index);
+  const TopkCudaRule& rule = chosen_cuda_rule(p, forced, gpu);
+  if (p.rows == 0) return {};
+  return topk_cuda::make_plan(p, algorithm_of(p, rule.algorithm), gpu);
+}
+#endif
 
 }  // namespace
 
+std::string topk_unmet(const TopkCudaRule& rule, const TopkCase& c, const TopkGpu& gpu) {
+  std::string unmet;
+  const auto add = [&](const auto&... parts) { unmet += core::concat(unmet.empty() ? "" : "; ", parts...); };
+  if (rule.whole_rows_only && c.width > c.k) add("width ", c.width, " must be at most k = ", c.k);
+  if (rule.needs_clusters && gpu.largest_cluster < 2) add("the GPU must have thread-block clusters");
+  if (c.width > rule.max_width) add("width ", c.width, " must be at most ", rule.max_width);
+  const bool by_value = c.order == TopkOrder::kByValue;
+  if (const std::int64_t limit = rule.k_limit(c, gpu); limit == 0) {
+    add("order must ", by_value ? "not " : "", "be by value");
+  } else if (std::min(c.k, c.width) > limit) {
+    add("k = ", c.k, " must be at most ", limit, by_value ? " by value" : "");
+  }
+  return unmet;
+}
+
 std::size_t topk_workspace_bytes(const TopkArgs& args) {
   const TopkParams p = checked_params(args);
-  return checked_plan(p, args.algorithm).workspace_bytes;
+#ifdef TAMIS_HAS_CUDA
+  if (const Device device = device_of(args); device.kind == Device::Kind::kCuda) {
+    return checked_cuda_plan(p, args.algorithm, device).workspace_bytes;
+  }
+#endif
+  return checked_cpu_plan(p, args.algorithm).workspace_bytes;
 }
 
 void topk(const TopkArgs& args) {
   const TopkParams p = checked_params(args);
-  const topk_cpu::TopkPlan plan = checked_plan(p, args.algorithm);
-  TAMIS_CHECK(args.workspace_bytes >= plan.workspace_bytes, Status::kInvalidArgument, "topk: workspace has ",
-              args.workspace_bytes, " bytes, must have at least ", plan.workspace_bytes, " (topk_workspace_bytes)");
-  if (plan.workspace_bytes > 0) {
-    TAMIS_CHECK(args.workspace != nullptr, Status::kInvalidArgument, "topk: workspace is null, must have at least ",
-                plan.workspace_bytes, " bytes");
-    TAMIS_CHECK(reinterpret_cast<std::uintptr_t>(args.workspace) % 64 == 0, Status::kInvalidArgument,
-                "topk: workspace is at ", args.workspace, ", must be 64-byte aligned");
+#ifdef TAMIS_HAS_CUDA
+  if (const Device device = device_of(args); device.kind == Device::Kind::kCuda) {
+    const topk_cuda::TopkPlan plan = checked_cuda_plan(p, args.algorithm, device);
+    check_workspace(args, plan.workspace_bytes);
+    return topk_cuda::run_topk(p, plan, args.workspace, device.index, args.stream.handle);
   }
+#endif
+  const topk_cpu::TopkPlan plan = checked_cpu_plan(p, args.algorithm);
+  check_workspace(args, plan.workspace_bytes);
   topk_cpu::run_topk(p, plan, args.workspace);
 }
 
@@ -163,13 +276,23 @@ void topk_row_ends(std::span<const std::int32_t> seq_lens, std::int64_t next_n, 
 }
 
 TopkChoice topk_choose(const TopkArgs& args) {
-  const TopkRule& rule = chosen_rule(checked_params(args), args.algorithm);
+  const TopkParams p = checked_params(args);
+#ifdef TAMIS_HAS_CUDA
+  if (const Device device = device_of(args); device.kind == Device::Kind::kCuda) {
+    const TopkCudaRule& rule = chosen_cuda_rule(p, args.algorithm, topk_cuda::topk_gpu(device.index));
+    return {rule.algorithm, rule.why};
+  }
+#endif
+  const TopkRule& rule = chosen_rule(p, args.algorithm);
   return {rule.algorithm, rule.why};
 }
 
 const char* topk_algorithm_name(TopkAlgorithm algorithm) noexcept {
   if (algorithm == TopkAlgorithm::kAuto) return "auto";
   for (const TopkRule& rule : kTopkCpuRules) {
+    if (rule.algorithm == algorithm) return rule.name;
+  }
+  for (const TopkCudaRule& rule : kTopkCudaRules) {
     if (rule.algorithm == algorithm) return rule.name;
   }
   return "unknown algorithm";

@@ -172,8 +172,8 @@ TEST(CArgs, NumbersThatNameNothingAreErrors) {
     expect(args, "topk: mapping is " + std::to_string(value) + ", must be in [0, 2]");
   }
   args = small.args;
-  args.algorithm = 4;
-  expect(args, "topk: algorithm is 4, must be in [0, 3]");
+  args.algorithm = 9;
+  expect(args, "topk: algorithm is 9, must be in [0, 8]");
   for (const std::int32_t value : {-1, 7, 256 + TAMIS_DTYPE_FLOAT32}) {
     args = small.args;
     args.scores.dtype = value;

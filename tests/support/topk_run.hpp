@@ -1,6 +1,7 @@
 #pragma once
 
-// One top-k call with its scores, outputs and workspace, all fenced and poisoned.
+// One top-k call with its scores, outputs and workspace, all fenced and poisoned. The tests of tests/topk that use it
+// are compiled twice: for the CPU, and with TAMIS_TEST_CUDA, where run() goes through every CUDA algorithm.
 
 #include <gtest/gtest.h>
 
@@ -13,6 +14,20 @@
 #include "topk_cases.hpp"
 
 namespace tamis::test {
+
+struct TopkCall;
+/// tests/topk_cuda: runs the call on the GPU with every algorithm that can serve it, and checks that all give the same
+/// bytes. The outputs end up in the call's own memory.
+void run_topk_on_gpu(TopkCall& call);
+
+/// The algorithms that a test forces one after another. run() sees to those of CUDA.
+inline std::vector<TopkAlgorithm> topk_test_algorithms() {
+#ifdef TAMIS_TEST_CUDA
+  return {TopkAlgorithm::kAuto};
+#else
+  return {TopkAlgorithm::kSimdFilter, TopkAlgorithm::kSelect};
+#endif
+}
 
 /// Shapes and formats of the memory behind a call.
 struct TopkLayout {
@@ -53,6 +68,10 @@ struct TopkCall {
   /// Runs on a workspace of exactly the size asked for, filled with 0xFF, and checks that nothing beside the outputs
   /// changed.
   void run() {
+#ifdef TAMIS_TEST_CUDA
+    run_topk_on_gpu(*this);
+    return;
+#endif
     GuardedBuffer<std::uint8_t> workspace(topk_workspace_bytes(args));
     const std::vector<std::uint8_t> before = scores.copy();
     args.workspace = workspace.data();

@@ -44,7 +44,9 @@ std::string agreement_name(const testing::TestParamInfo<Agreement>& info) {
 
 std::vector<Agreement> agreements() {
   std::vector<Agreement> all;
-  for (TopkAlgorithm algorithm : {TopkAlgorithm::kIdentity, TopkAlgorithm::kSimdFilter, TopkAlgorithm::kSelect}) {
+  std::vector<TopkAlgorithm> algorithms = topk_test_algorithms();
+  if (algorithms.size() > 1) algorithms.push_back(TopkAlgorithm::kIdentity);
+  for (TopkAlgorithm algorithm : algorithms) {
     for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
       for (TopkOrder order : {TopkOrder::kPosition, TopkOrder::kByValue}) all.push_back({algorithm, dtype, order});
     }

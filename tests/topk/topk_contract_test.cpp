@@ -9,9 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "allocation_counter.hpp"
 #include "random.hpp"
-#include "sparse_memory.hpp"
 #include "topk_check.hpp"
 
 namespace tamis::test {
@@ -50,7 +48,7 @@ TEST(TopkContract, RowWindowsAreClampedAndIndicesRelativeToTheStart) {
   const Ints starts = {0, 7, 1000, -5, INT_MIN, 90, 5000, INT_MAX, 200, 30};
   const Ints ends = {7, 1000, 1003, 50, INT_MAX, 80, 6000, INT_MIN, 200, -1};
   for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
-    for (TopkAlgorithm algorithm : {TopkAlgorithm::kSimdFilter, TopkAlgorithm::kSelect}) {
+    for (TopkAlgorithm algorithm : topk_test_algorithms()) {
       TopkCall c(10, 1003, 5, {.dtype = dtype});
       c.fill("normal");
       c.args.row_starts = view_of(starts);
@@ -134,21 +132,6 @@ TEST(TopkContract, OneRowMayCarryAnyStride) {
   expect_as_reference(c);
 }
 
-TEST(TopkContract, OffsetsBeyondFourGigabytes) {
-  const std::int64_t stride = std::int64_t{1} << 30;  // rows 4 GiB apart
-  SparseMemory memory(static_cast<std::size_t>(2 * stride + 4096) * 4);
-  if (!memory.valid()) GTEST_SKIP() << "the system refuses a sparse 8 GiB range";
-  for (std::int64_t r = 0; r < 3; ++r) {
-    auto* row = reinterpret_cast<float*>(memory.data() + r * stride * 4);
-    const std::vector<float> scores = make_topk_row(topk_distribution("normal"), 3000, r);
-    std::copy(scores.begin(), scores.end(), row);
-  }
-  TopkCall c(3, 3000, 100);
-  c.args.scores = ConstTensorView(memory.data(), DType::kFloat32, {3, 3000}, {stride, 1});
-  c.run();
-  expect_as_reference(c);
-}
-
 TEST(TopkContract, TiesGoToTheLowerPositionWhateverTheBatch) {
   const std::vector<float> row = make_topk_row(topk_distribution("quantised"), 32768, 5);
   std::vector<std::int64_t> alone;
@@ -190,7 +173,9 @@ TEST(TopkContract, TieOverflowKeepsAllWinners) {
 }
 
 TEST(TopkContract, KPassedWidthGivesEveryPositionThenMinusOne) {
-  for (TopkAlgorithm algorithm : {TopkAlgorithm::kIdentity, TopkAlgorithm::kSimdFilter, TopkAlgorithm::kSelect}) {
+  std::vector<TopkAlgorithm> algorithms = topk_test_algorithms();
+  algorithms.push_back(TopkAlgorithm::kIdentity);
+  for (TopkAlgorithm algorithm : algorithms) {
     TopkCall c(2, 705, 1000);
     c.fill("normal");
     c.args.algorithm = algorithm;
@@ -334,59 +319,6 @@ TEST(TopkRowEnds, EveryRatioAndNextN) {
       }
     }
   }
-}
-
-// --- guest manners ---
-
-TEST(TopkContract, OneThreadNeverAllocates) {
-  for (TopkAlgorithm algorithm : {TopkAlgorithm::kSimdFilter, TopkAlgorithm::kSelect}) {
-    for (TopkOrder order : {TopkOrder::kPosition, TopkOrder::kByValue}) {
-      TopkCall c(2, 70000, 512);
-      c.fill("normal");
-      c.args.algorithm = algorithm;
-      c.args.order = order;
-      const std::size_t bytes = topk_workspace_bytes(c.args);
-      GuardedBuffer<std::uint8_t> workspace(bytes);
-      c.args.workspace = workspace.data();
-      c.args.workspace_bytes = bytes;
-      topk(c.args);
-      AllocationCounter counter;
-      topk(c.args);
-      EXPECT_EQ(counter.count(), 0);
-    }
-  }
-}
-
-// A workspace that a larger call of another kind left behind.
-TEST(TopkContract, WorkspaceMayHoldAnything) {
-  TopkCall big(4, 20000, 600), small(2, 7000, 300, {.dtype = DType::kBFloat16});
-  big.fill("ascending");
-  small.fill("few_nan");
-  GuardedBuffer<std::uint8_t> workspace(topk_workspace_bytes(big.args));
-  for (int repeat = 0; repeat < 3; ++repeat) {
-    for (TopkCall* c : {&big, &small}) {
-      c->indices.fill(0xC7);
-      c->values.fill(0xC7);
-      c->args.workspace = workspace.data();
-      c->args.workspace_bytes = workspace.size();
-      topk(c->args);
-      expect_as_reference(*c);
-    }
-  }
-}
-
-TEST(TopkContract, FlushToZeroOfTheCallerChangesNothing) {
-#if defined(__SSE2__)
-  TopkCall c(1, 9000, 300);
-  c.fill("subnormal");
-  const unsigned before = __builtin_ia32_stmxcsr();
-  __builtin_ia32_ldmxcsr(before | 0x8040U);  // flush to zero, subnormals are zero
-  c.run();
-  __builtin_ia32_ldmxcsr(before);
-  expect_as_reference(c);
-#else
-  GTEST_SKIP() << "sets the x86 control register";
-#endif
 }
 
 }  // namespace

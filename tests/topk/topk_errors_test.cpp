@@ -44,10 +44,18 @@ TEST(TopkErrors, NameTheArgumentWhatWasExpectedAndWhatCame) {
   EXPECT_TRUE(refused(kBad, "topk: scores is fp32 [2, 8] with a null pointer", [](TopkArgs& a) {
     a.scores = ConstTensorView(nullptr, DType::kFloat32, {2, 8});
   }));
-  EXPECT_TRUE(
-      refused(Status::kUnsupported, "topk: scores is on cuda:0, this build works on the CPU only", [&](TopkArgs& a) {
-        a.scores = ConstTensorView(floats, DType::kFloat32, {2, 8}, gpu);
-      }));
+#ifdef TAMIS_HAS_CUDA
+  const Status status = kBad;
+  const char* scores_text = "topk: indices is on cpu, must be on cuda:0 like scores";
+  const char* ends_text = "topk: row_ends is on cuda:0, must be on cpu like scores";
+#else
+  const Status status = Status::kUnsupported;
+  const char* scores_text = "topk: scores is on cuda:0, this build works on the CPU only";
+  const char* ends_text = "topk: row_ends is on cuda:0, this build works on the CPU only";
+#endif
+  EXPECT_TRUE(refused(status, scores_text, [&](TopkArgs& a) {
+    a.scores = ConstTensorView(floats, DType::kFloat32, {2, 8}, gpu);
+  }));
   EXPECT_TRUE(refused(kBad, "topk: scores has 2147483648 columns, must have at most 2147483647: row windows are int32",
                       [](TopkArgs& a) {
                         a.scores = ConstTensorView(floats, DType::kFloat32, {2, std::int64_t{1} << 31});
@@ -56,8 +64,8 @@ TEST(TopkErrors, NameTheArgumentWhatWasExpectedAndWhatCame) {
                       [](TopkArgs& a) { a.row_starts = ConstTensorView(ints, DType::kInt32, {3}); }));
   EXPECT_TRUE(refused(kBad, "topk: row_ends is int64 [2], must be int32 [2]",
                       [](TopkArgs& a) { a.row_ends = ConstTensorView(ints, DType::kInt64, {2}); }));
-  EXPECT_TRUE(refused(Status::kUnsupported, "topk: row_ends is on cuda:0, this build works on the CPU only",
-                      [&](TopkArgs& a) { a.row_ends = ConstTensorView(ints, DType::kInt32, {2}, gpu); }));
+  EXPECT_TRUE(
+      refused(status, ends_text, [&](TopkArgs& a) { a.row_ends = ConstTensorView(ints, DType::kInt32, {2}, gpu); }));
   EXPECT_TRUE(refused(kBad, "topk: k is -1, must be at least 0", [](TopkArgs& a) { a.k = -1; }));
   EXPECT_TRUE(
       refused(kBad, "topk: indices is int32 [2, 10], must be int32 or int64 [2, 11]", [](TopkArgs& a) { a.k = 11; }));
@@ -98,7 +106,7 @@ TEST(TopkErrors, NameTheArgumentWhatWasExpectedAndWhatCame) {
   EXPECT_TRUE(refused(kBad, "topk: ragged_offsets is absent, must be int32 or int64 [2]",
                       [](TopkArgs& a) { a.mapping = TopkMapping::kRagged; }));
   EXPECT_TRUE(refused(kBad, "topk: num_threads is -2, must be at least 0", [](TopkArgs& a) { a.num_threads = -2; }));
-  EXPECT_TRUE(refused(kBad, "topk: algorithm is 77, must be auto, identity, simd_filter or select",
+  EXPECT_TRUE(refused(kBad, "topk: algorithm is 77, on the CPU it must be auto, identity, simd_filter or select",
                       [](TopkArgs& a) { a.algorithm = static_cast<TopkAlgorithm>(77); }));
   EXPECT_TRUE(refused(Status::kUnsupported,
                       "topk: algorithm identity cannot serve this call: width 100 must be at most k = 10",
@@ -163,6 +171,47 @@ TEST(TopkRules, EveryRuleIsReachedAndNamed) {
   }
   EXPECT_EQ(names, (std::set<std::string>{"identity", "simd_filter", "select"}));
   EXPECT_STREQ(topk_algorithm_name(TopkAlgorithm::kAuto), "auto");
+}
+
+// The GPU's rules, as an H200, a GPU without clusters, and one with little shared memory would follow them.
+TEST(TopkRules, EveryCudaRuleIsReachedAndNamed) {
+  std::set<const TopkCudaRule*> reached;
+  const TopkGpu gpus[] = {{}, {108, 1, 166912}, {84, 8, 101376}};
+  for (const TopkGpu& gpu : gpus) {
+    for (std::int64_t rows : {1, 4, 60, 130, 1000}) {
+      for (std::int64_t width : {0, 1, 512, 65536, 1000000, 10000000}) {
+        for (std::int64_t k : {1, 512, 4096, 5000}) {
+          for (TopkOrder order : {TopkOrder::kPosition, TopkOrder::kByValue}) {
+            const TopkCase c{rows, width, k, order};
+            const TopkCudaRule& rule = choose_topk_cuda_rule(c, gpu);
+            EXPECT_TRUE(rule.can(c, gpu));
+            EXPECT_EQ(topk_unmet(rule, c, gpu), "");
+            reached.insert(&rule);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(reached.size(), topk_cuda_rules().size());
+  for (const TopkCudaRule& rule : topk_cuda_rules()) {
+    EXPECT_EQ(std::string(topk_algorithm_name(rule.algorithm)), rule.name);
+    EXPECT_NE(std::string(rule.why), "");
+    EXPECT_NE(std::string(rule.limits), "");
+  }
+}
+
+TEST(TopkRules, WhatACudaRuleCannotServeIsSaid) {
+  const TopkGpu no_clusters{108, 1, 166912};
+  for (const TopkCudaRule& rule : topk_cuda_rules()) {
+    for (std::int64_t width : {100, 20000}) {
+      for (std::int64_t k : {10, 3000, 5000, 50000}) {
+        for (TopkOrder order : {TopkOrder::kPosition, TopkOrder::kByValue}) {
+          const TopkCase c{1, width, k, order};
+          EXPECT_EQ(rule.can(c, no_clusters), topk_unmet(rule, c, no_clusters).empty()) << rule.name;
+        }
+      }
+    }
+  }
 }
 
 TEST(TopkRules, ChooseTellsWhatACallWouldRun) {

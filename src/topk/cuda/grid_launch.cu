@@ -1,0 +1,47 @@
+#include <atomic>
+
+#include "core/cuda/gpu.hpp"
+#include "topk/cuda/dispatch.cuh"
+#include "topk/cuda/grid.cuh"
+#include "topk/cuda/launch.hpp"
+
+namespace tamis::topk_cuda {
+namespace {
+
+constexpr std::size_t round_up_256(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+std::size_t header_bytes(std::int64_t rows, int slices) {
+  return round_up_256(static_cast<std::size_t>(rows * slices) * sizeof(SliceHeader));
+}
+
+}  // namespace
+
+std::size_t grid_workspace_bytes(std::int64_t rows, int slices, std::uint32_t capacity) {
+  return header_bytes(rows, slices) + static_cast<std::size_t>(rows * slices) * capacity * sizeof(Composite);
+}
+
+void launch_grid(const TopkParams& p, std::uint32_t capacity, int slices, void* workspace, int device,
+                 cudaStream_t stream) {
+  const GridWorkspace arrays{
+      static_cast<SliceHeader*>(workspace),
+      reinterpret_cast<Composite*>(static_cast<char*>(workspace) + header_bytes(p.rows, slices))};
+  const auto num_slices = static_cast<std::uint32_t>(slices);
+  const std::size_t shared = FilterStorage::bytes(capacity);
+  dispatch_dtype(p.dtype, [&](auto score) {
+    using T = decltype(score);
+    static std::atomic<std::uint64_t> prepared{0};
+    core::once_per_device(prepared, device, [&] {
+      const auto most = static_cast<int>(core::gpu(device).max_shared_bytes);
+      TAMIS_CUDA_CHECK(cudaFuncSetAttribute(grid_filter_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+      TAMIS_CUDA_CHECK(cudaFuncSetAttribute(grid_finish_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+    });
+    grid_filter_kernel<T>
+        <<<static_cast<unsigned>(p.rows * slices), kFilterThreads, shared, stream>>>(p, capacity, num_slices, arrays);
+    TAMIS_CUDA_CHECK(cudaGetLastError());
+    grid_finish_kernel<T>
+        <<<static_cast<unsigned>(p.rows), kFilterThreads, shared, stream>>>(p, capacity, num_slices, arrays);
+    TAMIS_CUDA_CHECK(cudaGetLastError());
+  });
+}
+
+}  // namespace tamis::topk_cuda

@@ -1,0 +1,32 @@
+#pragma once
+
+// The launchers, one an algorithm family and a .cu file each. They take checked params, enqueue and return.
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "topk/params.hpp"
+
+namespace tamis::topk_cuda {
+
+/// Blocks of a cluster that the device can run together: 16, 8, or 1 without clusters.
+int largest_cluster(int device);
+/// Null, or what the runtime says of running these kernels on the current device.
+const char* why_no_image();
+
+void launch_identity(const TopkParams& p, cudaStream_t stream);
+void launch_registers(const TopkParams& p, cudaStream_t stream);
+void launch_stream(const TopkParams& p, std::uint32_t capacity, int blocks_per_row, int device, cudaStream_t stream);
+std::size_t grid_workspace_bytes(std::int64_t rows, int slices, std::uint32_t capacity);
+void launch_grid(const TopkParams& p, std::uint32_t capacity, int slices, void* workspace, int device,
+                 cudaStream_t stream);
+void launch_select(const TopkParams& p, cudaStream_t stream);
+std::size_t cub_workspace_bytes(std::int64_t rows, std::int64_t k);
+void launch_cub(const TopkParams& p, void* workspace, cudaStream_t stream);
+
+/// Shared memory of the kernels that filter, with room for so many candidates.
+std::int64_t filter_shared_bytes(std::uint32_t capacity);
+
+}  // namespace tamis::topk_cuda

@@ -1,0 +1,42 @@
+#include "core/cuda/cuda_check.hpp"
+#include "topk/cuda/dispatch.cuh"
+#include "topk/cuda/identity.cuh"
+#include "topk/cuda/launch.hpp"
+#include "topk/cuda/registers.cuh"
+
+namespace tamis::topk_cuda {
+namespace {
+
+// The smallest instance that holds the row: fewer threads meet at fewer barriers.
+template <typename T, typename F>
+void dispatch_width(std::int64_t width, F f) {
+  constexpr int kVectors = 16 / ScoreFormat<T>::kPerVector;  // 16 scores a thread
+  if (width <= 8192) return f(std::integral_constant<int, 512>{}, std::integral_constant<int, kVectors>{});
+  f(std::integral_constant<int, 1024>{}, std::integral_constant<int, kVectors>{});
+}
+
+}  // namespace
+
+void launch_identity(const TopkParams& p, cudaStream_t stream) {
+  dispatch_dtype(p.dtype, [&](auto score) {
+    identity_kernel<decltype(score)><<<static_cast<unsigned>(p.rows), kIdentityThreads, 0, stream>>>(p);
+    TAMIS_CUDA_CHECK(cudaGetLastError());
+  });
+}
+
+void launch_registers(const TopkParams& p, cudaStream_t stream) {
+  std::uint32_t room = 0;
+  if (p.order == TopkOrder::kByValue) {
+    for (room = 2; room < std::min(p.k, p.width);) room *= 2;
+  }
+  dispatch_dtype(p.dtype, [&](auto score) {
+    using T = decltype(score);
+    dispatch_width<T>(p.width, [&](auto threads, auto vectors) {
+      registers_kernel<T, threads.value, vectors.value>
+          <<<static_cast<unsigned>(p.rows), threads.value, room * sizeof(Composite), stream>>>(p, room);
+      TAMIS_CUDA_CHECK(cudaGetLastError());
+    });
+  });
+}
+
+}  // namespace tamis::topk_cuda
