@@ -8,6 +8,7 @@
 
 #include "bench/session.hpp"
 #include "model/step.hpp"
+#include "tamis/topk.hpp"
 
 namespace tamis::bench {
 
@@ -16,6 +17,15 @@ void bench_topk(Session& session);
 void bench_compressor(Session& session);
 void bench_indexer(Session& session);
 void bench_sparse_mla(Session& session);
+
+struct TopkGpuOptions {
+  TopkAlgorithm algorithm = TopkAlgorithm::kAuto;  ///< Forced: cases that it cannot serve are left out, and said so.
+  bool torch = true;                               ///< torch.topk after it, where python3 has torch.
+};
+
+/// Top-k on the first GPU.
+/// @throws Error kUnsupported if this binary has no kernels for it, kDeviceError if there is none.
+void bench_topk_gpu(Session& session, const TopkGpuOptions& options);
 
 struct EngineOptions {
   std::filesystem::path model;

@@ -22,7 +22,12 @@ std::string number(double value) {
 
 std::string number(const std::optional<double>& value) { return value ? number(*value) : std::string("-"); }
 
-constexpr const char* kLine = "{:69} {:>17} {:>10} {:>7} {:>9} {:>9} {:>9} {:>8}";
+constexpr const char* kLine = "{:69} {:>17} {:>10} {:>7} {:>9} {:>9} {:>9} {:>4} {:>8}";
+
+const char* goal_met(const Row& row) {
+  if (!row.goal_us) return "-";
+  return row.timing.us <= *row.goal_us ? "yes" : "no";
+}
 
 nlohmann::json optional_json(const std::optional<double>& value) {
   return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
@@ -50,19 +55,23 @@ std::string case_label(const std::string& op, const std::string& dtype,
   return fmt::format("{} {} {} {}", op, dtype, shape_text(shape), distribution);
 }
 
-nlohmann::ordered_json row_json(const Row& row, int num_threads) {
+nlohmann::ordered_json row_json(const Row& row, int num_threads, const std::optional<GpuMachine>& gpu) {
   static const std::string cpu = core::cpu_name(), simd = core::simd_target();
-  nlohmann::ordered_json json = {{"op", row.op}, {"device", "cpu"}, {"cpu", cpu}, {"simd", simd}, {"dtype", row.dtype}};
+  nlohmann::ordered_json json;
+  json["op"] = row.op;
+  if (gpu) json.update({{"device", "cuda"}, {"gpu", gpu->name}, {"driver", gpu->driver}, {"cuda", gpu->cuda}});
+  else json.update({{"device", "cpu"}, {"cpu", cpu}, {"simd", simd}});
+  json["dtype"] = row.dtype;
   for (const auto& [name, value] : row.shape) json[name] = value;
   json["distribution"] = row.distribution;
   json["algorithm"] = row.algorithm;
-  json["clock"] = row.clock;
+  if (!gpu) json["clock"] = row.clock;
   json["us"] = row.timing.us;
   json["spread"] = row.timing.spread;
   json["floor_us"] = optional_json(row.floor_us);
   json["goal_us"] = optional_json(row.goal_us);
   json["checked"] = row.checked;
-  json["threads"] = num_threads;
+  if (!gpu) json["threads"] = num_threads;
   json["repeats"] = row.timing.repeats;
   json["commit"] = built_from();
   for (const auto& [name, value] : row.more.items()) json[name] = value;
@@ -96,10 +105,11 @@ bool Session::begin(const std::string& label) {
 void Session::row(const Row& row) {
   clear_progress();
   if (options_.json) {
-    print_(row_json(row, num_threads_).dump());
+    print_(row_json(row, num_threads_, gpu_).dump());
   } else {
     if (num_rows_ == 0) {
-      print_(fmt::format(kLine, "case", "algorithm", "us", "spread", "floor us", "of floor", "goal us", "checked"));
+      print_(
+          fmt::format(kLine, "case", "algorithm", "us", "spread", "floor us", "of floor", "goal us", "met", "checked"));
     }
     std::string name = fmt::format("{} {} {}", row.op, row.dtype, shape_text(row.shape));
     if (row.distribution != "normal") name += " " + row.distribution;
@@ -107,7 +117,7 @@ void Session::row(const Row& row) {
         row.floor_us && row.timing.us > 0 ? fmt::format("{:.0f}%", 100 * *row.floor_us / row.timing.us) : "-";
     print_(fmt::format(kLine, name, row.algorithm, number(row.timing.us),
                        fmt::format("{:.1f}%", 100 * row.timing.spread), number(row.floor_us), reached,
-                       number(row.goal_us), row.checked ? "yes" : "no"));
+                       number(row.goal_us), goal_met(row), row.checked ? "yes" : "no"));
   }
   ++num_rows_;
 }
@@ -118,14 +128,22 @@ void Session::wrong(const std::string& label, const std::string& why) {
   say(fmt::format("tamis bench: wrong result, not timed: {}: {}\n", label, why));
 }
 
+void Session::note(const std::string& text) {
+  clear_progress();
+  say(fmt::format("tamis bench: {}\n", text));
+}
+
 void Session::finish(const std::vector<std::string>& notes) {
   clear_progress();
   TAMIS_CHECK(num_begun_ > 0, Status::kInvalidArgument, "bench: --filter '", options_.filter,
               "' matches no case of suite ", options_.suite);
   if (options_.json) return;
+  const std::string machine = gpu_ ? fmt::format("{}, driver {}, CUDA {}", gpu_->name, gpu_->driver, gpu_->cuda)
+                                   : fmt::format("{} ({}), {} thread{}", core::cpu_name(), core::simd_target(),
+                                                 num_threads_, num_threads_ == 1 ? "" : "s");
   print_("");
-  print_(fmt::format("{} ({}), {} thread{}, median of {}, spread: between the quartiles; commit {}", core::cpu_name(),
-                     core::simd_target(), num_threads_, num_threads_ == 1 ? "" : "s", options_.repeats, built_from()));
+  print_(fmt::format("{}, median of {}, spread: between the quartiles; commit {}", machine, options_.repeats,
+                     built_from()));
   for (const std::string& note : notes) print_(note);
 }
 

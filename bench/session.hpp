@@ -28,6 +28,11 @@ struct Row {
   nlohmann::ordered_json more = nlohmann::ordered_json::object();  ///< further fields of an operation
 };
 
+/// The GPU that rows are measured on, and what drives it. Versions as text: "580.65.06", "13.0".
+struct GpuMachine {
+  std::string name, driver, cuda;
+};
+
 struct Options {
   std::string suite = "targets";
   std::string filter;  ///< only cases whose label contains it
@@ -46,12 +51,16 @@ class Session {
   /// Threads as a number: 0 of the options becomes what the arena has.
   int num_threads() const { return num_threads_; }
   TimingClock clock() const { return clock_for(num_threads_); }
+  /// Rows are of this GPU from here on, and not of the processor.
+  void use_gpu(GpuMachine gpu) { gpu_ = std::move(gpu); }
   /// True if the case is asked for; says on stderr that it is being worked on.
   bool begin(const std::string& label);
   /// Prints a row. The floor's share of the time is what is reached.
   void row(const Row& row);
   /// A result that differs from its reference: said on stderr, counted, and never timed.
   void wrong(const std::string& label, const std::string& why);
+  /// Says on stderr what is left out, and why.
+  void note(const std::string& text);
   /// Ends the table with its notes. Cases asked for by a filter that matches none are an error.
   /// @throws Error kInvalidArgument if no case was begun.
   void finish(const std::vector<std::string>& notes);
@@ -65,12 +74,14 @@ class Session {
   Options options_;
   std::function<void(const std::string&)> print_;
   int num_threads_;
+  std::optional<GpuMachine> gpu_;
   bool terminal_, progress_shown_ = false;
   int num_begun_ = 0, num_rows_ = 0, num_wrong_ = 0;
 };
 
-/// The JSON object of a row, with the machine and commit it was measured on.
-nlohmann::ordered_json row_json(const Row& row, int num_threads);
+/// The JSON object of a row, with the machine and commit it was measured on. Threads and clock are of the processor
+/// only.
+nlohmann::ordered_json row_json(const Row& row, int num_threads, const std::optional<GpuMachine>& gpu = {});
 
 /// Shape as in the table: "rows 1, width 262144, k 512".
 std::string shape_text(const std::vector<std::pair<std::string, std::int64_t>>& shape);

@@ -208,4 +208,10 @@ void bench_topk(Session& session) {
        "where that is timed (filling the pairs is not)"});
 }
 
+#ifndef TAMIS_HAS_CUDA
+void bench_topk_gpu(Session&, const TopkGpuOptions&) {
+  core::fail(Status::kUnsupported, "bench: --gpu was asked for, but this binary has no CUDA kernels");
+}
+#endif
+
 }  // namespace tamis::bench

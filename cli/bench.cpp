@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 
 #include "bench/ops.hpp"
@@ -23,15 +24,13 @@ struct BenchOptions {
 };
 
 void add_common(CLI::App* command, const std::shared_ptr<BenchOptions>& options) {
-  command->add_flag("--cpu", options->cpu, "Measure on the CPU: the default, since this build has no other device");
+  command->add_flag("--cpu", options->cpu, "Measure on the CPU: the default");
   add_threads(command, options->session.num_threads);
   command->add_flag("--json", options->session.json, "One JSON object a line instead of the table");
 }
 
-void add_op(CLI::App* bench, int& exit_code, const char* name, const char* what, void (*run)(bench::Session&)) {
-  auto options = std::make_shared<BenchOptions>();
-  CLI::App* command = bench->add_subcommand(name, what);
-  add_common(command, options);
+// Options of every operation, beyond those.
+void add_cases(CLI::App* command, const std::shared_ptr<BenchOptions>& options) {
   command->add_option("--suite", options->session.suite, "Cases: targets (those with goals, minutes), smoke (a second)")
       ->check(CLI::IsMember({"targets", "smoke"}))
       ->type_name("SUITE")
@@ -42,9 +41,57 @@ void add_op(CLI::App* bench, int& exit_code, const char* name, const char* what,
       ->check(CLI::Range(15, 100000))
       ->type_name("N")
       ->capture_default_str();
+}
+
+void add_op(CLI::App* bench, int& exit_code, const char* name, const char* what, void (*run)(bench::Session&)) {
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App* command = bench->add_subcommand(name, what);
+  add_common(command, options);
+  add_cases(command, options);
   command->callback([options, run, &exit_code] {
     bench::Session session(options->session, print_line);
     run(session);
+    if (session.num_wrong() > 0) exit_code = 1;
+  });
+}
+
+// What may be forced on the GPU.
+const std::map<std::string, TopkAlgorithm> kGpuAlgorithms = {
+    {"auto", TopkAlgorithm::kAuto},       {"registers", TopkAlgorithm::kRegisters}, {"stream", TopkAlgorithm::kStream},
+    {"cluster", TopkAlgorithm::kCluster}, {"grid", TopkAlgorithm::kGrid},           {"select", TopkAlgorithm::kSelect},
+    {"cub", TopkAlgorithm::kCub}};
+
+void add_topk(CLI::App* bench, int& exit_code) {
+  struct Both {
+    BenchOptions common;
+    bool gpu = false, no_torch = false;
+    std::string algorithm = "auto";
+  };
+  auto options = std::make_shared<Both>();
+  CLI::App* command = bench->add_subcommand("topk", "Top-k selection");
+  command->footer(
+      "With --gpu, a time is that of one launch in a replayed CUDA graph; inputs are rotated past the L2.\n"
+      "The floor is a kernel that only reads them. Distributions other than the normal one aim at 1.1 times its time.\n"
+      "--json also has hot_us, the time without rotation. Rows of torch.topk follow where python3 has torch.\n\n"
+      "Examples:\n"
+      "  tamis bench topk --filter 'width 262144'\n"
+      "  tamis bench topk --gpu --filter 'rows 64, width 131072'\n"
+      "  tamis bench topk --gpu --algorithm grid --no-torch\n"
+      "  tamis bench topk --gpu --json >> docs/measurements/topk_h200.jsonl");
+  const auto common = std::shared_ptr<BenchOptions>(options, &options->common);
+  add_common(command, common);
+  auto* gpu = command->add_flag("--gpu", options->gpu, "Measure on the first GPU")->excludes("--cpu");
+  command->add_option("--algorithm", options->algorithm, "Force one; cases that it cannot serve are left out")
+      ->check(CLI::IsMember(kGpuAlgorithms))
+      ->needs(gpu)
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_flag("--no-torch", options->no_torch, "Leave out torch.topk")->needs(gpu);
+  add_cases(command, common);
+  command->callback([options, &exit_code] {
+    bench::Session session(options->common.session, print_line);
+    if (options->gpu) bench::bench_topk_gpu(session, {kGpuAlgorithms.at(options->algorithm), !options->no_torch});
+    else bench::bench_topk(session);
     if (session.num_wrong() > 0) exit_code = 1;
   });
 }
@@ -105,8 +152,9 @@ void add_bench(CLI::App& app, int& exit_code) {
       "Examples:\n"
       "  tamis bench topk\n"
       "  tamis bench topk --filter 'width 262144' --json >> docs/measurements/topk_cpu.jsonl\n"
+      "  tamis bench topk --gpu\n"
       "  tamis bench engine --model models/tiny-v4 --context 2048 --kv-cache fp32");
-  add_op(command, exit_code, "topk", "Top-k selection", bench::bench_topk);
+  add_topk(command, exit_code);
   add_op(command, exit_code, "compressor", "One step of one compressor: save, pool, norm, rotate, quantise, store",
          bench::bench_compressor);
   add_op(command, exit_code, "indexer", "Index scores, and scores with their selection", bench::bench_indexer);

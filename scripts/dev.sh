@@ -42,8 +42,10 @@ Usage: scripts/dev.sh COMMAND [ARGUMENTS]
                         tests/package against each.
   fuzz [SECONDS]        Build the fuzz targets and run each for SECONDS (default 60) on a corpus kept in build/fuzz.
   charts [--check]      Draw the charts and the README's figures from docs/measurements, or say whether they are up to date.
-  gpu-stage             Fill .gpu-stage/ with programs, tests and the shared libraries they need, for a machine that has
-                        none of our packages.
+  gpu-test              Build and run the GPU tests: every case on every CUDA algorithm, then the small ones under the tools
+                        of compute-sanitizer. With TAMIS_STAGE=FOLDER runs the programs of a stage and builds nothing.
+  gpu-stage             Fill .gpu-stage/ with tamis, the GPU tests and the shared libraries they need, for a GPU machine
+                        that has none of our packages, and pack it into .gpu-stage/stage.tar.xz.
   setup                 Install the Debian packages that a build needs. Every command does this by itself.
   clean                 Remove build/ and .gpu-stage/.
   help                  This text.
@@ -313,6 +315,16 @@ command_charts() {
   python3 scripts/charts.py "$@"
 }
 
+command_gpu-test() {
+  local programs=${TAMIS_STAGE:-build/release/tests}
+  if [[ -z ${TAMIS_STAGE:-} ]]; then
+    command_setup
+    configure_preset release
+    build_folder release topk_cuda_test
+  fi
+  exec scripts/gpu_test.sh "$programs" "${TAMIS_LOGS:-build/gpu-test}"
+}
+
 command_gpu-stage() {
   local stage=.gpu-stage program
   command_setup
@@ -320,17 +332,18 @@ command_gpu-stage() {
   # models/ under the folder they are started in.
   configure gpu-stage -S . -B build/gpu-stage -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON \
     "-DCMAKE_INSTALL_RPATH=\$ORIGIN/lib" "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags" \
-    -DTAMIS_TEST_ROOT=. -DTAMIS_WERROR=$werror
-  build_folder gpu-stage
+    -DTAMIS_CUDA=on "-DTAMIS_CUDA_ARCHS=${TAMIS_CUDA_ARCHS:-90a}" -DTAMIS_TEST_ROOT=. -DTAMIS_WERROR=$werror
+  build_folder gpu-stage tamis_cli topk_cuda_test
   rm -rf "$stage"
   mkdir -p "$stage/lib"
-  local programs=(build/gpu-stage/tamis build/gpu-stage/tests/*_test)
-  if compgen -G 'build/gpu-stage/bench/*_bench' >/dev/null; then programs+=(build/gpu-stage/bench/*_bench); fi
-  for program in "${programs[@]}"; do
+  for program in build/gpu-stage/tamis build/gpu-stage/tests/*_cuda_test; do
     install -s "$program" "$stage/"
     libraries_of "$program"
   done | sort -u | while IFS= read -r library; do install -m 644 "$library" "$stage/lib/"; done
-  say "$stage: $(du -sh "$stage" | cut -f1). From the root of a copy of this tree: $stage/tamis, $stage/topk_test ..."
+  tar cJf "$stage.tar.xz" -C "$stage" .
+  mv "$stage.tar.xz" "$stage/stage.tar.xz"
+  say "$stage: $(du -sh "$stage" | cut -f1), packed $(du -sh "$stage/stage.tar.xz" | cut -f1). On the other machine, from the
+   root of a copy of this tree: mkdir DIR; tar xJf stage.tar.xz -C DIR; TAMIS_STAGE=DIR scripts/dev.sh gpu-test; DIR/tamis ..."
 }
 
 command_clean() {
@@ -342,7 +355,7 @@ command_clean() {
 command=${1:-help}
 if (($# > 0)); then shift; fi
 case $command in
-  build | charts | clean | format | fuzz | gpu-stage | package | run | sanitize | setup | test) "command_$command" "$@" ;;
+  build | charts | clean | format | fuzz | gpu-stage | gpu-test | package | run | sanitize | setup | test) "command_$command" "$@" ;;
   help | -h | --help) show_help ;;
   *)
     show_help >&2

@@ -68,18 +68,28 @@ struct TopkCase {
   TopkOrder order = TopkOrder::kPosition;
 };
 
-/// Candidates that a block of stream, cluster and grid holds: at least 4k, so that those that a sampled bar lets
-/// through fit (k scores surely pass it, 4k hardly ever), and that the k best of a full buffer leave it mostly free.
-constexpr std::uint32_t topk_capacity(std::int64_t k) { return k <= 2048 ? 8192 : 16384; }
-/// Shared memory beside the candidates, rounded up; held against the kernel by a test.
-inline constexpr std::int64_t kTopkFilterSharedBytes = 36 * 1024;
+/// Shared memory of the kernels that filter beside their candidates, rounded up; the launcher holds it against the
+/// kernel.
+inline constexpr std::int64_t kTopkFilterSharedBytes = 44 * 1024;
 
-/// Largest k of the kernels that filter: their candidates must fit a block's shared memory.
+/// Candidates that a block of stream, cluster and grid holds: at least 4k, so that those that a sampled bar lets
+/// through fit (k scores surely pass it, 4k hardly ever), and that the k best of a full buffer leave it mostly free. 0:
+/// too large a k for the GPU's shared memory.
+constexpr std::uint32_t topk_capacity(std::int64_t k, const TopkGpu& gpu) {
+  for (const std::int64_t candidates : {8192, 4096, 16384}) {
+    if (4 * k <= candidates && 8 * candidates + kTopkFilterSharedBytes <= gpu.max_shared_bytes) {
+      return static_cast<std::uint32_t>(candidates);
+    }
+  }
+  return 0;
+}
+
+/// Largest k of these kernels.
 constexpr std::int64_t topk_filter_max_k(const TopkGpu& gpu) {
-  const auto fits = [&](std::int64_t k) {
-    return topk_capacity(k) * std::int64_t{8} + kTopkFilterSharedBytes <= gpu.max_shared_bytes;
-  };
-  return fits(4096) ? 4096 : fits(2048) ? 2048 : 0;
+  for (const std::int64_t k : {4096, 2048, 1024}) {
+    if (topk_capacity(k, gpu) > 0) return k;
+  }
+  return 0;
 }
 
 /// Blocks of a row's cluster: as many as two a multiprocessor allow, while each has a few thousand scores.

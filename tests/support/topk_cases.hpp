@@ -157,6 +157,12 @@ inline constexpr TopkDistribution kTopkDistributions[] = {
        fill_topk_normal(s, g);
        for (std::size_t i = 0; i < s.size(); ++i) s[i] = s[i] * 0.01F + static_cast<float>(i % 16);
      }},
+    // Neighbours are alike, as the scores of neighbouring tokens are: a sample that takes several of them sees one.
+    {"steps_of_64", false,
+     [](TopkScores s, TopkGenerator& g) {
+       std::normal_distribution<float> normal;
+       for (std::size_t i = 0; i < s.size(); ++i) s[i] = i % 64 == 0 ? normal(g) : s[i - 1];
+     }},
 };
 
 struct TopkShape {

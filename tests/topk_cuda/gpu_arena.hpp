@@ -1,11 +1,14 @@
 #pragma once
 
-// Device memory for tests: one allocation, pieces handed out one after another, each fenced by guard bytes.
+// Device memory for tests: one allocation, pieces handed out one after another, each fenced by guard bytes. With
+// TAMIS_TEST_FRESH_MEMORY=1 in the environment every piece is an allocation of its own that nothing has written, so
+// that compute-sanitizer's initcheck sees a read of what no kernel wrote.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -18,23 +21,34 @@ class GpuArena {
   static constexpr std::size_t kGuardBytes = 256;
   static constexpr int kGuard = 0xA5;
 
-  explicit GpuArena(std::size_t bytes) : bytes_(bytes) {
+  explicit GpuArena(std::size_t bytes) : bytes_(bytes), fresh_(std::getenv("TAMIS_TEST_FRESH_MEMORY") != nullptr) {
+    if (fresh_) return;
     void* memory = nullptr;
     TAMIS_CUDA_CHECK(cudaMalloc(&memory, bytes));
     memory_ = static_cast<std::uint8_t*>(memory);
   }
   GpuArena(const GpuArena&) = delete;
   GpuArena& operator=(const GpuArena&) = delete;
-  ~GpuArena() { static_cast<void>(cudaFree(memory_)); }
+  ~GpuArena() {
+    static_cast<void>(cudaFree(memory_));
+    free_fresh();
+  }
 
   /// Everything handed out so far is free again.
   void reset() {
     used_ = 0;
     pieces_.clear();
+    free_fresh();
   }
 
   /// A piece at a 256-byte boundary plus `misaligned`, filled with a byte.
   std::uint8_t* take(std::size_t bytes, int fill, std::size_t misaligned = 0) {
+    if (fresh_) {
+      void* memory = nullptr;
+      TAMIS_CUDA_CHECK(cudaMalloc(&memory, bytes + misaligned + 1));
+      fresh_pieces_.push_back(memory);
+      return static_cast<std::uint8_t*>(memory) + misaligned;
+    }
     const std::size_t begin = (used_ + kGuardBytes + 255) / 256 * 256 + misaligned, end = begin + bytes + kGuardBytes;
     TAMIS_CHECK(end <= bytes_, Status::kResourceExhausted, "the test's arena has ", bytes_, " bytes, ", end,
                 " are needed");
@@ -75,6 +89,13 @@ class GpuArena {
   std::uint8_t* memory_ = nullptr;
   std::size_t bytes_, used_ = 0;
   std::vector<Piece> pieces_;
+  bool fresh_;
+  std::vector<void*> fresh_pieces_;
+
+  void free_fresh() {
+    for (void* memory : fresh_pieces_) static_cast<void>(cudaFree(memory));
+    fresh_pieces_.clear();
+  }
 };
 
 }  // namespace tamis::test

@@ -179,25 +179,6 @@ TEST(TopkCudaHostile, WinnersCrowdInPlace) {
   }
 }
 
-// Neighbours are alike, as scores of neighbouring tokens are: a vector then counts as one sample.
-TEST(TopkCudaHostile, SmoothRows) {
-  for (const std::int64_t run : {4, 16, 64, 1000}) {
-    for (const std::int64_t k : {512, 2048}) {
-      SCOPED_TRACE(testing::Message() << "runs of " << run << ", k " << k);
-      TopkCall c(2, 200003, k);
-      for (std::int64_t r = 0; r < 2; ++r) {
-        const std::vector<float> levels = make_topk_row(topk_distribution("normal"), 200003 / run + 1, r);
-        std::vector<float> row(200003);
-        for (std::size_t i = 0; i < row.size(); ++i) row[i] = levels[i / static_cast<std::size_t>(run)];
-        c.set_row(r, row);
-      }
-      c.run();
-      expect_as_reference(c);
-      if (HasFailure()) return;
-    }
-  }
-}
-
 // --- launch limits, huge inputs ---
 
 TEST(TopkCuda, MoreRowsThanAnyGridDimensionButX) {
@@ -454,6 +435,52 @@ TEST(TopkCudaBatch, ARowsResultDoesNotDependOnItsBatch) {
       expect_as_reference(c);
     }
     for (std::int64_t r : {std::int64_t{0}, rows / 2, rows - 1}) EXPECT_EQ(c.index_row(r), alone);
+  }
+}
+
+// --- what the sanitizers run ---
+
+// Every path of every kernel in little time: short and long windows, all orders, mappings, formats, certificates, rows
+// whose bar is too high (the exact pass) and too low (candidates do not fit).
+TEST(TopkCudaSmall, EveryPath) {
+  const Ints pages = {5, 1, -1, 7, 0, 3, 2, 6, 4};
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    for (TopkOrder order : {TopkOrder::kPosition, TopkOrder::kByValue}) {
+      for (const char* kind : {"normal", "quantised", "all_equal", "all_nan", "ascending"}) {
+        TopkCall c(4, 17003, 300, {.dtype = dtype, .output_padding = 3, .misaligned = 8});
+        c.fill(kind);
+        const Ints starts = {1, 0, 3, 2}, ends = {17003, 299, 17001, -5};
+        c.args.row_starts = view_of(starts);
+        c.args.row_ends = view_of(ends);
+        c.args.order = order;
+        if (order == TopkOrder::kByValue) {
+          c.args.mapping = TopkMapping::kPageTable;
+          c.args.page_size = 2048;
+          c.args.page_table = ConstTensorView(pages.data(), DType::kInt32, {1, 9});
+        }
+        c.run();
+        expect_as_reference(c);
+      }
+    }
+  }
+}
+
+// The bar lets more through than fits: the k best are kept and the bar rises.
+TEST(TopkCudaSmall, CandidatesOverflow) {
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    TopkCall c(2, 40013, 1500, {.dtype = dtype});
+    c.fill("steps_of_64");
+    c.run();
+    expect_as_reference(c);
+  }
+}
+
+TEST(TopkCudaSmall, ShortRows) {
+  for (std::int64_t width : {0, 1, 33, 700}) {
+    TopkCall c(3, width, 32, {.index_dtype = DType::kInt64});
+    c.fill("few_nan");
+    c.run();
+    expect_as_reference(c);
   }
 }
 

@@ -35,13 +35,14 @@ __global__ void __launch_bounds__(kFilterThreads, 2)
 
   const auto k = static_cast<std::uint32_t>(p.k);
   const RowTiles<T> tiles(window);
+  const Sample<T> sample(tiles, window.count, k, capacity);
   const auto slice = [&](std::uint32_t of) {
     return static_cast<std::uint32_t>(static_cast<std::uint64_t>(tiles.num_tiles) * of / num_slices);
   };
   const std::uint32_t begin = slice(index), end = slice(index + 1), mine = begin + threadIdx.x / 32;
   const TileVectors<T> a = load_tile(tiles, mine, end), b = load_tile(tiles, mine + kFilterWarps, end);
   if (threadIdx.x == 0) s.num_candidates = 0;
-  const Bar bar = sample_bar(window, tiles, k, capacity, s.sample);
+  const Bar bar = sample.bar(window.count, k, capacity, s.sample);
   if (threadIdx.x == 0) s.bar = bar;
   __syncthreads();
   filter_tiles(window, tiles, begin, end, index == 0, index + 1 == num_slices, a, b, k, capacity, s);
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(kFilterThreads, 2)
   const auto k = static_cast<std::uint32_t>(p.k);
   if (window.count <= capacity) {
     if (window.count <= k && p.order != TopkOrder::kByValue && p.certificate == nullptr) {
-      RowWriter<T>(p, row, window).template whole_window<kFilterThreads>();
+      write_whole_window<T, kFilterThreads>(p, row, window);
       return;
     }
     take_whole_window(window, s);
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(kFilterThreads, 2)
   // Slices in turns of as many as there are threads: their counts, their places, their candidates.
   if (threadIdx.x == 0) {
     s.num_candidates = 0;
-    s.bar = {0, 0};
+    s.bar = {kNoKey, 0};
   }
   __syncthreads();
   const SliceHeader* headers = workspace.headers + row * num_slices;
@@ -110,7 +111,7 @@ __global__ void __launch_bounds__(kFilterThreads, 2)
       const std::uint32_t more = headers[i].num_candidates, now = s.num_candidates;
       __syncthreads();
       if (now + more > capacity) {
-        const std::uint32_t risen = key_of(keep_k_best(s, k, window.count));
+        const std::uint32_t risen = key_of(keep_k_best(s, k));
         if (threadIdx.x == 0) s.bar.key = max(s.bar.key, risen);
       }
       const std::uint32_t to = s.num_candidates;

@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kIdentityThreads) identity_kernel(const __grid
   __shared__ CertificateStorage s;
   const std::int64_t row = blockIdx.x;
   const RowWindow<T> window = row_window<T>(p, row);
-  RowWriter<T>(p, row, window).template whole_window<kIdentityThreads>();
+  write_whole_window<T, kIdentityThreads>(p, row, window);
   if (p.certificate == nullptr) return;
   const WindowItems<T, kIdentityThreads> items{window};
   const auto num_winners = static_cast<std::uint32_t>(min(p.k, static_cast<std::int64_t>(window.count)));

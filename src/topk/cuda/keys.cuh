@@ -2,7 +2,9 @@
 
 // Scores as numbers that compare as the contract ranks them, and what the filter compares scores with.
 //
-// key:        32 bits, monotone in the score; NaN is 0, below the key of -inf; -0 and +0 share one key.
+// key:        32 bits, monotone in the score; NaN is kNanKey, below the key of -inf; -0 and +0 share one key. Below
+// them all
+//             kNoKey stands for "no score here".
 // composite:  key in the high word, inverted position in the low word. Of two positions the better one has the larger
 //             composite, and no two positions of a row share one: "the k best" is "the k largest composites".
 
@@ -15,22 +17,26 @@ namespace tamis::topk_cuda {
 
 using Composite = unsigned long long;  // what 64-bit atomics and intrinsics take
 
-__device__ inline std::uint32_t key_of(float score) {
+inline constexpr std::uint32_t kNoKey = 0, kNanKey = 1;
+
+__device__ inline std::uint32_t key_of_number(float score) {
   const std::uint32_t bits = __float_as_uint(score + 0.0F);  // -0 + 0 is +0
   // Flips the sign bit so that unsigned order equals float order; negatives are inverted whole.
-  const std::uint32_t key = bits ^ (static_cast<std::uint32_t>(static_cast<std::int32_t>(bits) >> 31) | 0x80000000U);
-  return score != score ? 0U : key;
+  return bits ^ (static_cast<std::uint32_t>(static_cast<std::int32_t>(bits) >> 31) | 0x80000000U);
 }
+__device__ inline std::uint32_t key_of(float score) { return score != score ? kNanKey : key_of_number(score); }
 
-/// The score of a key; NaN for 0. A zero is +0.
+/// The score of a key; NaN for kNanKey. A zero is +0.
 __device__ inline float score_of_key(std::uint32_t key) {
-  if (key == 0) return __uint_as_float(0x7FC00000U);
+  if (key <= kNanKey) return __uint_as_float(0x7FC00000U);
   return __uint_as_float((key & 0x80000000U) != 0 ? key ^ 0x80000000U : ~key);
 }
 
 __device__ inline Composite composite_of(std::uint32_t key, std::uint32_t position) {
   return static_cast<Composite>(key) << 32 | static_cast<std::uint32_t>(~position);
 }
+/// At or below every score's, above kNoKey's.
+__device__ inline Composite lowest_composite() { return static_cast<Composite>(kNanKey) << 32; }
 __device__ inline std::uint32_t key_of(Composite c) { return static_cast<std::uint32_t>(c >> 32); }
 __device__ inline std::uint32_t position_of(Composite c) { return ~static_cast<std::uint32_t>(c); }
 
@@ -48,9 +54,9 @@ struct ScoreFormat<float> {
   __device__ static float element(const uint4& v, int i) {
     return __uint_as_float(i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w);
   }
-  __device__ static Bar at_least(std::uint32_t key) { return key == 0 ? -INFINITY : score_of_key(key); }
+  __device__ static Bar at_least(std::uint32_t key) { return key <= kNanKey ? -INFINITY : score_of_key(key); }
   // The next key is the next float; past +inf it is a NaN, which nothing reaches.
-  __device__ static Bar above(std::uint32_t key) { return key == 0 ? -INFINITY : score_of_key(key + 1); }
+  __device__ static Bar above(std::uint32_t key) { return key <= kNanKey ? -INFINITY : score_of_key(key + 1); }
 
   /// Largest score of a vector; NaN gives way to numbers.
   __device__ static float largest(const uint4& v) {
@@ -103,10 +109,10 @@ struct HalfFormat {
   }
   __device__ static Bar twice(std::uint32_t bits) { return bits | bits << 16; }
   __device__ static Bar at_least(std::uint32_t key) {
-    return twice(Traits::narrow(key == 0 ? -INFINITY : score_of_key(key)));
+    return twice(Traits::narrow(key <= kNanKey ? -INFINITY : score_of_key(key)));
   }
   __device__ static Bar above(std::uint32_t key) {
-    if (key == 0) return at_least(0);
+    if (key <= kNanKey) return at_least(key);
     const std::uint32_t bits = Traits::narrow(score_of_key(key));
     // Of a positive score the next bits, of a negative one those before; -smallest is followed by -0, which equals 0.
     return twice((bits & 0x8000U) != 0 ? bits - 1 : bits + 1);

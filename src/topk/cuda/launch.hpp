@@ -22,11 +22,9 @@ void launch_stream(const TopkParams& p, std::uint32_t capacity, int blocks_per_r
 std::size_t grid_workspace_bytes(std::int64_t rows, int slices, std::uint32_t capacity);
 void launch_grid(const TopkParams& p, std::uint32_t capacity, int slices, void* workspace, int device,
                  cudaStream_t stream);
-void launch_select(const TopkParams& p, cudaStream_t stream);
+std::size_t select_workspace_bytes(std::int64_t rows, std::int64_t k);
 std::size_t cub_workspace_bytes(std::int64_t rows, std::int64_t k);
-void launch_cub(const TopkParams& p, void* workspace, cudaStream_t stream);
-
-/// Shared memory of the kernels that filter, with room for so many candidates.
-std::int64_t filter_shared_bytes(std::uint32_t capacity);
+/// `select`, or with by_value `cub`.
+void launch_select(const TopkParams& p, bool by_value, void* workspace, cudaStream_t stream);
 
 }  // namespace tamis::topk_cuda

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <bit>
+
 #include "core/cuda/cuda_check.hpp"
 #include "topk/cuda/dispatch.cuh"
 #include "topk/cuda/identity.cuh"
@@ -25,15 +28,15 @@ void launch_identity(const TopkParams& p, cudaStream_t stream) {
 }
 
 void launch_registers(const TopkParams& p, cudaStream_t stream) {
-  std::uint32_t room = 0;
-  if (p.order == TopkOrder::kByValue) {
-    for (room = 2; room < std::min(p.k, p.width);) room *= 2;
-  }
+  const bool by_value = p.order == TopkOrder::kByValue;
+  const auto winners = static_cast<std::uint32_t>(std::min(p.k, p.width));
+  const std::uint32_t room = by_value ? std::bit_ceil(std::max(2U, winners)) : winners;
+  const std::size_t shared = room * (by_value ? sizeof(Composite) : sizeof(std::uint16_t));
   dispatch_dtype(p.dtype, [&](auto score) {
     using T = decltype(score);
     dispatch_width<T>(p.width, [&](auto threads, auto vectors) {
       registers_kernel<T, threads.value, vectors.value>
-          <<<static_cast<unsigned>(p.rows), threads.value, room * sizeof(Composite), stream>>>(p, room);
+          <<<static_cast<unsigned>(p.rows), threads.value, shared, stream>>>(p, room);
       TAMIS_CUDA_CHECK(cudaGetLastError());
     });
   });

@@ -14,9 +14,8 @@ struct RowWindow {
   const T* scores;      // first score of the window
   std::uint32_t count;  // scores in the window
 
-  __device__ Composite composite(std::uint32_t position) const {
-    return composite_of(key_of(ScoreFormat<T>::widen(scores[position])), position);
-  }
+  __device__ std::uint32_t key(std::uint32_t position) const { return key_of(ScoreFormat<T>::widen(scores[position])); }
+  __device__ Composite composite(std::uint32_t position) const { return composite_of(key(position), position); }
 };
 
 // Lengths come from outside and may be stale or negative: every block of a row clamps them alike.

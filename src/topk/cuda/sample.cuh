@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-#include "topk/cuda/kth_largest.cuh"
+#include "topk/cuda/kth_best.cuh"
 #include "topk/cuda/row.cuh"
 
 namespace tamis::topk_cuda {
@@ -20,6 +20,7 @@ inline constexpr int kSampleThreads = 512;
 inline constexpr int kGroups = 128;
 inline constexpr int kLanesPerGroup = kSampleThreads / kGroups;
 static_assert(kLanesPerGroup == 4, "the best of a group is found by two shuffles");
+inline constexpr int kMostRoundsLog2 = 3;
 
 /// What a score must reach to become a candidate: a key above `key`, or this key in a tile before `end_tile`. The set
 /// of scores that reach a bar is closed upwards: with a position it holds all better ones.
@@ -33,7 +34,7 @@ __device__ Bar bar_of(Composite c, const RowTiles<T>& tiles) {
 }
 
 struct SampleStorage {
-  Composite best[kGroups];
+  alignas(16) Composite best[kGroups];
   Composite chosen;
 };
 
@@ -51,59 +52,94 @@ __device__ inline int chosen_group(float k, float capacity, float count, float p
   return min(kGroups - 1, max(1, static_cast<int>(fminf(enough + 6.0F * sigma_enough + 3.0F, even))));
 }
 
-/// @param capacity  More candidates than this cannot be kept at once.
-/// All threads of the block call it; the window holds at least 2,048 vectors' worth of scores or so (capacity scores
-/// do).
+/// A thread's part of the sample. The constructor only issues the first loads, so that what follows it overlaps them.
 template <typename T>
-__device__ Bar sample_bar(const RowWindow<T>& window, const RowTiles<T>& tiles, std::uint32_t k, std::uint32_t capacity,
-                          SampleStorage& s) {
+class Sample {
+ public:
   using Format = ScoreFormat<T>;
-  // Samples so that the k-th and the capacity-th best can be told apart: r = capacity / k,
-  // samples * k / count >= (6 / (sqrt(r) - 1))^2, at least 6.
-  const float ratio = sqrtf(static_cast<float>(capacity) / static_cast<float>(k)) - 1.0F;
-  const float wanted_hits = fmaxf(6.0F, 36.0F / (ratio * ratio));
-  const float wanted = wanted_hits * static_cast<float>(window.count) / static_cast<float>(k);
-  int rounds_log2 = 0;
-  while (rounds_log2 < 3 && static_cast<float>(kSampleThreads * Format::kPerVector << rounds_log2) < wanted)
-    ++rounds_log2;
-  // Where more than one score in 16 wins, whole vectors would hit in every group.
-  const int used = 16 * k > window.count ? 1 : Format::kPerVector;
 
-  const int group = threadIdx.x / kLanesPerGroup, member = threadIdx.x % kLanesPerGroup;
-  const int strata_log2 = 9 + rounds_log2;
-  Composite best = 0;
-#pragma unroll 2
-  for (int round = 0; round < 1 << rounds_log2; ++round) {
-    const auto stratum = static_cast<std::uint32_t>(round * kSampleThreads + member * kGroups + group);
-    const auto begin =
-        static_cast<std::uint32_t>((static_cast<std::uint64_t>(tiles.num_vectors) * stratum) >> strata_log2);
-    const auto end =
-        static_cast<std::uint32_t>((static_cast<std::uint64_t>(tiles.num_vectors) * (stratum + 1)) >> strata_log2);
-    std::uint32_t random = (stratum + 1) * 0x9E3779B1U;  // a multiplicative hash, folded
-    random = (random ^ random >> 15) * 0x85EBCA77U;
-    const std::uint32_t vector = begin + __umulhi(random ^ random >> 13, max(end, begin + 1) - begin);
-    const uint4 v = load_vector(tiles.vectors + vector);
-#pragma unroll
-    for (int i = 0; i < Format::kPerVector; ++i) {
-      if (i < used) best = max(best, composite_of(key_of(Format::element(v, i)), tiles.position_of_vector(vector) + i));
+  /// @param capacity  More candidates than this cannot be kept at once; the window holds more scores than that.
+  __device__ Sample(const RowTiles<T>& tiles, std::uint32_t count, std::uint32_t k, std::uint32_t capacity)
+      : tiles_(tiles) {
+    // Samples so that the k-th and the capacity-th best can be told apart: r = capacity / k,
+    // samples * k / count >= (6 / (sqrt(r) - 1))^2, at least 6.
+    const float ratio = sqrtf(static_cast<float>(capacity) / static_cast<float>(k)) - 1.0F;
+    const float wanted = fmaxf(6.0F, 36.0F / (ratio * ratio)) * static_cast<float>(count) / static_cast<float>(k);
+    rounds_log2_ = 0;
+    while (rounds_log2_ < kMostRoundsLog2 && (2 * kSampleThreads << rounds_log2_) <= tiles_.num_vectors &&
+           static_cast<float>(kSampleThreads * Format::kPerVector << rounds_log2_) < wanted) {
+      ++rounds_log2_;
     }
+    // Where more than one score in 16 wins, whole vectors would hit in every group.
+    used_ = 16 * k > count ? 1 : Format::kPerVector;
+    first_ = load_vector(tiles_.vectors + vector_of_round(0));
+    second_ = rounds_log2_ > 0 ? load_vector(tiles_.vectors + vector_of_round(1)) : first_;
   }
-  best = max(best, __shfl_xor_sync(0xFFFFFFFFU, best, 1));
-  best = max(best, __shfl_xor_sync(0xFFFFFFFFU, best, 2));
-  if (member == 0) s.best[group] = best;
-  const int chosen = chosen_group(static_cast<float>(k), static_cast<float>(capacity), static_cast<float>(window.count),
-                                  static_cast<float>(kLanesPerGroup * used << rounds_log2));
-  __syncthreads();
 
-  // The members of a group share the comparisons of its best; neighbours read neighbours, so banks do not clash.
-  int better = 0;
-#pragma unroll 8
-  for (int i = 0; i < kGroups / kLanesPerGroup; ++i) better += s.best[i * kLanesPerGroup + member] > best ? 1 : 0;
-  better += __shfl_xor_sync(0xFFFFFFFFU, better, 1);
-  better += __shfl_xor_sync(0xFFFFFFFFU, better, 2);
-  if (member == 0 && better == chosen - 1) s.chosen = best;
-  __syncthreads();
-  return bar_of(s.chosen, tiles);
-}
+  /// All threads of the block call it together. Holds two barriers; storage is free after the caller's next one.
+  __device__ Bar bar(std::uint32_t count, std::uint32_t k, std::uint32_t capacity, SampleStorage& s) const {
+    const int chosen = chosen_group(static_cast<float>(k), static_cast<float>(capacity), static_cast<float>(count),
+                                    static_cast<float>(kLanesPerGroup * used_ << rounds_log2_));
+    Composite best = best_of(first_, vector_of_round(0));
+    if (rounds_log2_ > 0) best = max(best, best_of(second_, vector_of_round(1)));
+#pragma unroll 1
+    for (int round = 2; round < 1 << rounds_log2_; round += 2) {
+      const uint4 a = load_vector(tiles_.vectors + vector_of_round(round));
+      const uint4 b = load_vector(tiles_.vectors + vector_of_round(round + 1));
+      best = max(best, best_of(a, vector_of_round(round)));
+      best = max(best, best_of(b, vector_of_round(round + 1)));
+    }
+    best = max(best, __shfl_xor_sync(kAllLanes, best, 1));
+    best = max(best, __shfl_xor_sync(kAllLanes, best, 2));
+    const int group = threadIdx.x / kLanesPerGroup, member = threadIdx.x % kLanesPerGroup;
+    if (member == 0) s.best[group] = best;
+    __syncthreads();
+
+    // The members of a group share the comparisons of its best, two at a time; neighbours read neighbours, so banks do
+    // not clash.
+    int better = 0;
+#pragma unroll 4
+    for (int i = 0; i < kGroups / kLanesPerGroup / 2; ++i) {
+      const auto two = reinterpret_cast<const ulonglong2*>(s.best)[i * kLanesPerGroup + member];
+      better += (two.x > best ? 1 : 0) + (two.y > best ? 1 : 0);
+    }
+    better += __shfl_xor_sync(kAllLanes, better, 1);
+    better += __shfl_xor_sync(kAllLanes, better, 2);
+    if (member == 0 && better == chosen - 1) s.chosen = best;
+    __syncthreads();
+    return bar_of(s.chosen, tiles_);
+  }
+
+ private:
+  const RowTiles<T>& tiles_;
+  int rounds_log2_, used_;
+  uint4 first_, second_;
+
+  // A pseudo-random place in this thread's stratum of a round.
+  __device__ std::uint32_t vector_of_round(int round) const {
+    const std::uint32_t stratum =
+        round * kSampleThreads + threadIdx.x % kLanesPerGroup * kGroups + threadIdx.x / kLanesPerGroup;
+    const int strata_log2 = 9 + rounds_log2_;
+    const std::uint64_t at = static_cast<std::uint64_t>(tiles_.num_vectors) * stratum;
+    const auto begin = static_cast<std::uint32_t>(at >> strata_log2);
+    const auto end = static_cast<std::uint32_t>((at + tiles_.num_vectors) >> strata_log2);
+    const std::uint32_t random = (stratum + 1) * 0x9E3779B1U;  // multiplicative hashing: the high bits are mixed
+    return begin + __umulhi(random, end - begin);
+  }
+
+  // The best of a vector's scores that are used, of equal ones the first.
+  __device__ Composite best_of(const uint4& v, std::uint32_t vector) const {
+    float largest = Format::element(v, 0);
+    std::uint32_t at = 0;
+    if (used_ > 1) {
+#pragma unroll
+      for (int i = 1; i < Format::kPerVector; ++i) largest = fmaxf(largest, Format::element(v, i));
+#pragma unroll
+      for (int i = Format::kPerVector - 1; i >= 0; --i) at = Format::element(v, i) == largest ? i : at;
+    }
+    return composite_of(key_of(largest), tiles_.position_of_vector(vector) + at);
+  }
+};
+static_assert(kSampleThreads == 1 << 9, "strata_log2 counts on it");
 
 }  // namespace tamis::topk_cuda

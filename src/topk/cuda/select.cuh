@@ -19,11 +19,10 @@ struct SelectRowStorage {
   CertificateStorage certificate;
 };
 
-/// @param sorted_later  Null, or [rows, k]: composites of winners go there, zeros after them, and outputs are not
-/// written.
+/// Leaves composites of the winners in the workspace, [rows, k], in ascending position, zeros after them.
 template <typename T>
 __global__ void __launch_bounds__(kSelectThreads)
-    select_kernel(const __grid_constant__ TopkParams p, Composite* sorted_later) {
+    select_kernel(const __grid_constant__ TopkParams p, Composite* found) {
   __shared__ SelectRowStorage s;
   constexpr int kThreads = kSelectThreads;
   constexpr std::uint32_t kPerThread = 4;
@@ -31,10 +30,9 @@ __global__ void __launch_bounds__(kSelectThreads)
   const RowWindow<T> window = row_window<T>(p, row);
   const auto k = static_cast<std::uint32_t>(min(p.k, static_cast<std::int64_t>(window.count)));
   const WindowItems<T, kThreads> items{window};
-  const RowWriter<T> out(p, row, window);
 
-  Composite last = 0;
-  if (k < window.count) last = kth_largest<kThreads>(items, k, window.count, s.bins, s.select);
+  Composite last = lowest_composite();
+  if (k < window.count) last = kth_best<kThreads>(items, k, window.count, s.bins, s.select);
   if (p.certificate != nullptr) {
     write_certificate<kThreads>(p, row, AtLeast<WindowItems<T, kThreads>>{items, last}, k, items, s.certificate);
   }
@@ -46,37 +44,27 @@ __global__ void __launch_bounds__(kSelectThreads)
     for (std::uint32_t i = 0; i < kPerThread; ++i) {
       const std::uint32_t position = base + threadIdx.x * kPerThread + i;
       mine[i] = position >= base && position < window.count ? window.composite(position) : 0;
-      wins += mine[i] != 0 && mine[i] >= last ? 1U : 0U;
+      wins += mine[i] >= last ? 1U : 0U;
     }
     std::uint32_t total;
     std::uint32_t at = rank + sum_before<kThreads>(wins, s.warp_totals[turn % 2], total);
 #pragma unroll
     for (std::uint32_t i = 0; i < kPerThread; ++i) {
-      if (mine[i] == 0 || mine[i] < last) continue;
-      if (sorted_later != nullptr) sorted_later[row * p.k + at] = mine[i];
-      else out.winner(at, position_of(mine[i]));
-      ++at;
+      if (mine[i] >= last) found[row * p.k + at++] = mine[i];
     }
     rank += total;
   }
-  if (sorted_later == nullptr) {
-    out.template nothing_from<kThreads>(k);
-    return;
-  }
-  for (std::int64_t i = k + threadIdx.x; i < p.k; i += kThreads) sorted_later[row * p.k + i] = 0;
+  for (std::int64_t i = k + threadIdx.x; i < p.k; i += kThreads) found[row * p.k + i] = 0;
 }
 
-/// Winners in the order in which CUB left them.
+/// Winners in the order in which they stand in the workspace.
 template <typename T>
 __global__ void __launch_bounds__(kSelectThreads)
-    write_sorted_kernel(const __grid_constant__ TopkParams p, const Composite* sorted) {
+    write_found_kernel(const __grid_constant__ TopkParams p, const Composite* found) {
   const std::int64_t row = blockIdx.x;
   const RowWindow<T> window = row_window<T>(p, row);
-  const RowWriter<T> out(p, row, window);
-  for (std::int64_t i = threadIdx.x; i < p.k; i += kSelectThreads) {
-    if (i < window.count) out.winner(i, position_of(sorted[row * p.k + i]));
-    else out.nothing(i);
-  }
+  write_winners<T, kSelectThreads>(p, row, window, window.count,
+                                   [&](std::uint32_t i) { return position_of(found[row * p.k + i]); });
 }
 
 }  // namespace tamis::topk_cuda

@@ -33,43 +33,37 @@ cudaError_t sort_rows(void* temporary, std::size_t& bytes, const Composite* in, 
                                                            static_cast<int>(rows), begins, begins + 1, 0, 64, stream);
 }
 
-struct CubWorkspace {
-  std::size_t array_bytes, temporary_bytes = 0;
-  CubWorkspace(std::int64_t rows, std::int64_t k) : array_bytes(round_up_256(static_cast<std::size_t>(rows * k) * 8)) {
-    TAMIS_CUDA_CHECK(sort_rows(nullptr, temporary_bytes, nullptr, nullptr, rows_a_turn(rows, k), k, nullptr));
-  }
-};
-
 }  // namespace
 
-void launch_select(const TopkParams& p, cudaStream_t stream) {
-  dispatch_dtype(p.dtype, [&](auto score) {
-    select_kernel<decltype(score)><<<static_cast<unsigned>(p.rows), kSelectThreads, 0, stream>>>(p, nullptr);
-    TAMIS_CUDA_CHECK(cudaGetLastError());
-  });
+std::size_t select_workspace_bytes(std::int64_t rows, std::int64_t k) {
+  return round_up_256(static_cast<std::size_t>(rows * k) * sizeof(Composite));
 }
 
 std::size_t cub_workspace_bytes(std::int64_t rows, std::int64_t k) {
-  const CubWorkspace sizes(rows, k);
-  return 2 * sizes.array_bytes + round_up_256(sizes.temporary_bytes);
+  std::size_t temporary = 0;
+  TAMIS_CUDA_CHECK(sort_rows(nullptr, temporary, nullptr, nullptr, rows_a_turn(rows, k), k, nullptr));
+  return 2 * select_workspace_bytes(rows, k) + round_up_256(temporary);
 }
 
-void launch_cub(const TopkParams& p, void* workspace, cudaStream_t stream) {
-  CubWorkspace sizes(p.rows, p.k);
+void launch_select(const TopkParams& p, bool by_value, void* workspace, cudaStream_t stream) {
+  const std::size_t array_bytes = select_workspace_bytes(p.rows, p.k);
   auto* found = static_cast<Composite*>(workspace);
-  auto* sorted = reinterpret_cast<Composite*>(static_cast<char*>(workspace) + sizes.array_bytes);
-  void* temporary = static_cast<char*>(workspace) + 2 * sizes.array_bytes;
+  auto* sorted = reinterpret_cast<Composite*>(static_cast<char*>(workspace) + array_bytes);
+  const auto grid = static_cast<unsigned>(p.rows);
   dispatch_dtype(p.dtype, [&](auto score) {
-    using T = decltype(score);
-    const auto grid = static_cast<unsigned>(p.rows);
-    select_kernel<T><<<grid, kSelectThreads, 0, stream>>>(p, found);
+    select_kernel<decltype(score)><<<grid, kSelectThreads, 0, stream>>>(p, found);
     TAMIS_CUDA_CHECK(cudaGetLastError());
+  });
+  if (by_value) {
+    std::size_t temporary = cub_workspace_bytes(p.rows, p.k) - 2 * array_bytes;
     const std::int64_t turn = rows_a_turn(p.rows, p.k);
     for (std::int64_t row = 0; row < p.rows; row += turn) {
-      TAMIS_CUDA_CHECK(sort_rows(temporary, sizes.temporary_bytes, found + row * p.k, sorted + row * p.k,
-                                 std::min(turn, p.rows - row), p.k, stream));
+      TAMIS_CUDA_CHECK(sort_rows(static_cast<char*>(workspace) + 2 * array_bytes, temporary, found + row * p.k,
+                                 sorted + row * p.k, std::min(turn, p.rows - row), p.k, stream));
     }
-    write_sorted_kernel<T><<<grid, kSelectThreads, 0, stream>>>(p, sorted);
+  }
+  dispatch_dtype(p.dtype, [&](auto score) {
+    write_found_kernel<decltype(score)><<<grid, kSelectThreads, 0, stream>>>(p, by_value ? sorted : found);
     TAMIS_CUDA_CHECK(cudaGetLastError());
   });
 }

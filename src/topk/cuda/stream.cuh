@@ -25,8 +25,8 @@ namespace tamis::topk_cuda {
 
 #if TAMIS_TOPK_CLUSTERS
 // Adds the candidates of the cluster's other blocks to those of the first. Called by all blocks, after filter_tiles().
-__device__ inline void gather_candidates(std::uint32_t k, std::uint32_t positions, std::uint32_t capacity,
-                                         std::uint32_t num_blocks, FilterStorage& s) {
+__device__ inline void gather_candidates(std::uint32_t k, std::uint32_t capacity, std::uint32_t num_blocks,
+                                         FilterStorage& s) {
   const auto cluster = cooperative_groups::this_cluster();
   cluster.sync();  // everybody's candidates are there
   if (cluster.block_rank() == 0) {
@@ -61,7 +61,7 @@ __device__ inline void gather_candidates(std::uint32_t k, std::uint32_t position
         const std::uint32_t more = __shfl_sync(0xFFFFFFFFU, count, b), have = s.num_candidates;
         __syncthreads();
         if (have + more > capacity) {
-          const std::uint32_t risen = key_of(keep_k_best(s, k, positions));
+          const std::uint32_t risen = key_of(keep_k_best(s, k));
           bar_key = max(bar_key, risen);
         }
         const std::uint32_t from = s.num_candidates;
@@ -94,34 +94,34 @@ __global__ void __launch_bounds__(kFilterThreads, 2)
   if (window.count <= capacity) {
     if (rank != 0) return;
     if (window.count <= k && p.order != TopkOrder::kByValue && p.certificate == nullptr) {
-      RowWriter<T>(p, row, window).template whole_window<kFilterThreads>();
+      write_whole_window<T, kFilterThreads>(p, row, window);
       return;
     }
     take_whole_window(window, s);
-    finish_row(p, row, window, capacity, s);
-    return;
-  }
+  } else {
+    // 2. My slice, and its first tiles on their way while the bar is sought.
+    const RowTiles<T> tiles(window);
+    const Sample<T> sample(tiles, window.count, k, capacity);
+    const auto slice = [&](std::uint32_t of) {
+      return static_cast<std::uint32_t>(static_cast<std::uint64_t>(tiles.num_tiles) * of / num_blocks);
+    };
+    const std::uint32_t begin = slice(rank), end = slice(rank + 1), mine = begin + threadIdx.x / 32;
+    const TileVectors<T> a = load_tile(tiles, mine, end), b = load_tile(tiles, mine + kFilterWarps, end);
+    if (threadIdx.x == 0) s.num_candidates = 0;
+    const Bar bar = sample.bar(window.count, k, capacity, s.sample);
+    if (threadIdx.x == 0) s.bar = bar;
+    __syncthreads();
 
-  // 2. My slice, and its first tiles on their way while the bar is sought.
-  const RowTiles<T> tiles(window);
-  const auto slice = [&](std::uint32_t of) {
-    return static_cast<std::uint32_t>(static_cast<std::uint64_t>(tiles.num_tiles) * of / num_blocks);
-  };
-  const std::uint32_t begin = slice(rank), end = slice(rank + 1), mine = begin + threadIdx.x / 32;
-  const TileVectors<T> a = load_tile(tiles, mine, end), b = load_tile(tiles, mine + kFilterWarps, end);
-  if (threadIdx.x == 0) s.num_candidates = 0;
-  const Bar bar = sample_bar(window, tiles, k, capacity, s.sample);
-  if (threadIdx.x == 0) s.bar = bar;
-  __syncthreads();
+    // 3. One pass.
+    filter_tiles(window, tiles, begin, end, rank == 0, rank + 1 == num_blocks, a, b, k, capacity, s);
 
-  // 3. One pass.
-  filter_tiles(window, tiles, begin, end, rank == 0, rank + 1 == num_blocks, a, b, k, capacity, s);
-
-  // 4. The first block finishes.
+    // 4. The first block finishes.
 #if TAMIS_TOPK_CLUSTERS
-  if (num_blocks > 1) gather_candidates(k, window.count, capacity, num_blocks, s);
+    if (num_blocks > 1) gather_candidates(k, capacity, num_blocks, s);
 #endif
-  if (rank == 0) finish_row(p, row, window, capacity, s);
+    if (rank != 0) return;
+  }
+  finish_row(p, row, window, capacity, s);
 }
 
 }  // namespace tamis::topk_cuda

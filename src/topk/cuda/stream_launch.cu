@@ -4,6 +4,7 @@
 #include "topk/cuda/dispatch.cuh"
 #include "topk/cuda/launch.hpp"
 #include "topk/cuda/stream.cuh"
+#include "topk/rules.hpp"
 
 namespace tamis::topk_cuda {
 namespace {
@@ -49,7 +50,7 @@ std::int64_t filter_shared_bytes(std::uint32_t capacity) {
 int largest_cluster(int device) {
   if (!core::gpu(device).has_clusters) return 1;
   prepare_stream<float>(device);
-  for (const int blocks : {16, 8, 4, 2}) {
+  for (const int blocks : {8, 4, 2}) {
     const LaunchConfig launch(1, blocks, 8192, nullptr);
     int clusters = 0;
     if (cudaOccupancyMaxActiveClusters(&clusters, stream_kernel<float>, &launch.config) == cudaSuccess &&

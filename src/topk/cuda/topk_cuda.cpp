@@ -35,13 +35,14 @@ TopkGpu topk_gpu(int device) {
 TopkPlan make_plan(const TopkParams& p, TopkAlgorithm algorithm, const TopkGpu& gpu) {
   TopkPlan plan;
   plan.algorithm = algorithm;
-  plan.capacity = topk_capacity(p.k);
+  plan.capacity = topk_capacity(std::min(p.k, p.width), gpu);
   switch (algorithm) {
     case TopkAlgorithm::kCluster: plan.blocks_per_row = topk_cluster_blocks(p.rows, p.width, gpu); break;
     case TopkAlgorithm::kGrid:
       plan.blocks_per_row = topk_grid_slices(p.rows, p.width, gpu);
       plan.workspace_bytes = grid_workspace_bytes(p.rows, plan.blocks_per_row, plan.capacity);
       break;
+    case TopkAlgorithm::kSelect: plan.workspace_bytes = select_workspace_bytes(p.rows, p.k); break;
     case TopkAlgorithm::kCub: plan.workspace_bytes = cub_workspace_bytes(p.rows, p.k); break;
     default: break;
   }
@@ -58,8 +59,8 @@ void run_topk(const TopkParams& p, const TopkPlan& plan, void* workspace, int de
     case TopkAlgorithm::kStream:
     case TopkAlgorithm::kCluster: return launch_stream(p, plan.capacity, plan.blocks_per_row, device, stream);
     case TopkAlgorithm::kGrid: return launch_grid(p, plan.capacity, plan.blocks_per_row, workspace, device, stream);
-    case TopkAlgorithm::kSelect: return launch_select(p, stream);
-    case TopkAlgorithm::kCub: return launch_cub(p, workspace, stream);
+    case TopkAlgorithm::kSelect: return launch_select(p, false, workspace, stream);
+    case TopkAlgorithm::kCub: return launch_select(p, true, workspace, stream);
     default: core::fail(Status::kInternal, "topk: algorithm ", topk_algorithm_name(plan.algorithm), " has no kernel");
   }
 }
