@@ -68,17 +68,19 @@ struct TopkCase {
   TopkOrder order = TopkOrder::kPosition;
 };
 
-/// Shared memory of the kernels that filter beside their candidates, rounded up; the launcher holds it against the
-/// kernel.
-inline constexpr std::int64_t kTopkFilterSharedBytes = 44 * 1024;
+/// Shared memory of the kernels that filter beside their candidates, rounded up; the launcher holds it against the kernel.
+inline constexpr std::int64_t kTopkFilterSharedBytes = 69 * 1024;
 
-/// Candidates that a block of stream, cluster and grid holds: at least 4k, so that those that a sampled bar lets
-/// through fit (k scores surely pass it, 4k hardly ever), and that the k best of a full buffer leave it mostly free. 0:
-/// too large a k for the GPU's shared memory.
+/// Candidates that a block of stream, cluster and grid holds: several times k, so that those that a sampled bar lets
+/// through fit. 0: too large a k for the GPU's shared memory.
 constexpr std::uint32_t topk_capacity(std::int64_t k, const TopkGpu& gpu) {
-  for (const std::int64_t candidates : {8192, 4096, 16384}) {
-    if (4 * k <= candidates && 8 * candidates + kTopkFilterSharedBytes <= gpu.max_shared_bytes) {
-      return static_cast<std::uint32_t>(candidates);
+  struct Choice {
+    std::int64_t max_k, candidates;
+  };
+  // 5,632: two blocks fit a multiprocessor of Hopper. 3,584: one fits 99 KiB. 16,384: one fits 227 KiB.
+  for (const Choice& choice : {Choice{2048, 5632}, Choice{1024, 3584}, Choice{4096, 16384}}) {
+    if (k <= choice.max_k && 8 * choice.candidates + kTopkFilterSharedBytes <= gpu.max_shared_bytes) {
+      return static_cast<std::uint32_t>(choice.candidates);
     }
   }
   return 0;

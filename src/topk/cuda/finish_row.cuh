@@ -38,77 +38,55 @@ __device__ __noinline__ void take_exact_winners(const RowWindow<T>& window, std:
   __syncthreads();
 }
 
-/// The positions of candidates that are at least `last`, k of them, ascending, as s.positions.ordered.
-/// Positions are dealt to 2,048 buckets between the smallest and the largest; within its bucket, which holds about one,
-/// a position counts the smaller ones. Begin with a barrier since the last use; ends with one.
-__device__ inline void order_by_position(FilterStorage& s, Composite last, std::uint32_t k) {
+/// Writes the positions of the k winners of the row in ascending order.
+/// Positions are dealt to the bins between the smallest and the largest; within its bin, which holds about one, a position
+/// counts the smaller ones. Begin with a barrier since the last use.
+template <typename T, typename Items>
+__device__ void write_by_position(const TopkParams& p, std::int64_t row, const RowWindow<T>& window, const Items& items,
+                                  Composite last, std::uint32_t k, FilterStorage& s) {
   constexpr int kThreads = kFilterThreads;
-  constexpr std::uint32_t kOwned = kBins / kThreads;
-  const std::uint32_t found = s.num_candidates;
-  const auto each_winner = [&](auto f) {
-    for (std::uint32_t i = threadIdx.x; i < found; i += kThreads) {
-      const Composite c = s.candidates[i];
-      if (c >= last) f(position_of(c));
-    }
-  };
-  if (threadIdx.x == 0) {
-    s.select.min_value = ~0U;
-    s.select.max_value = 0;
-  }
-  for (std::uint32_t i = threadIdx.x; i < kBins; i += kThreads) s.bins[i] = 0;
-  __syncthreads();
+  const AtLeast<Items> winners{items, last};
   std::uint32_t smallest = ~0U, largest = 0;
-  each_winner([&](std::uint32_t position) {
+  winners.each([&](std::uint32_t, std::uint32_t position) {
     smallest = min(smallest, position);
     largest = max(largest, position);
   });
-  smallest = __reduce_min_sync(kAllLanes, smallest);
-  largest = __reduce_max_sync(kAllLanes, largest);
-  if (threadIdx.x % 32 == 0) {
-    atomicMin(&s.select.min_value, smallest);
-    atomicMax(&s.select.max_value, largest);
+  clear_bins<kThreads>(s.bins);
+  block_range<kThreads>(smallest, largest, s.select);
+  const int shift = max(0, 32 - __clz(static_cast<int>(largest - smallest)) - kBinBits);
+  winners.each([&](std::uint32_t, std::uint32_t position) { atomicAdd(&s.bins[(position - smallest) >> shift], 1U); });
+  __syncthreads();
+  using Owned = OwnedBins<kThreads>;
+  const std::uint32_t first = threadIdx.x * Owned::kCount;
+  const Owned owned(s.bins, first);
+  std::uint32_t total, before = sum_before<kThreads>(owned.sum, s.select.warp_totals, total);
+#pragma unroll
+  for (int i = 0; i < Owned::kCount; ++i) {
+    s.bins[first + i] = before;
+    before += owned.counts[i];
   }
   __syncthreads();
-  smallest = s.select.min_value;
-  const int shift = max(0, 32 - __clz(static_cast<int>(s.select.max_value - smallest)) - kBinBits);
-  each_winner([&](std::uint32_t position) { atomicAdd(&s.bins[(position - smallest) >> shift], 1U); });
-  __syncthreads();
-  std::uint32_t owned[kOwned], sum = 0, total;
-#pragma unroll
-  for (std::uint32_t i = 0; i < kOwned; ++i) sum += owned[i] = s.bins[threadIdx.x * kOwned + i];
-  std::uint32_t before = sum_before<kThreads>(sum, s.select.warp_totals, total);
-#pragma unroll
-  for (std::uint32_t i = 0; i < kOwned; ++i) {
-    s.bins[threadIdx.x * kOwned + i] = before;
-    before += owned[i];
-  }
-  __syncthreads();
-  // Afterwards a bucket's counter says where it ends.
-  each_winner([&](std::uint32_t position) {
-    s.positions.bucketed[atomicAdd(&s.bins[(position - smallest) >> shift], 1U)] = position;
+  // Afterwards a bin says where it ends.
+  winners.each([&](std::uint32_t, std::uint32_t position) {
+    s.bucketed[atomicAdd(&s.bins[(position - smallest) >> shift], 1U)] = position;
   });
   __syncthreads();
-  for (std::uint32_t i = threadIdx.x; i < k; i += kThreads) {
-    const std::uint32_t position = s.positions.bucketed[i], bucket = (position - smallest) >> shift;
-    const std::uint32_t begin = bucket == 0 ? 0 : s.bins[bucket - 1], end = s.bins[bucket];
+  write_winners<T, kThreads>(p, row, window, k, [&](std::uint32_t i) {
+    const std::uint32_t position = s.bucketed[i], bin = (position - smallest) >> shift;
+    const std::uint32_t begin = bin == 0 ? 0 : s.bins[bin - 1], end = s.bins[bin];
     std::uint32_t rank = begin;
-    for (std::uint32_t j = begin; j < end; ++j) rank += s.positions.bucketed[j] < position ? 1U : 0U;
-    s.positions.ordered[rank] = position;
-  }
-  __syncthreads();
+    for (std::uint32_t j = begin; j < end; ++j) rank += s.bucketed[j] < position ? 1U : 0U;
+    return Placed{rank, position};
+  });
 }
 
-/// Selects among the candidates and writes the row. s.bar says above which key all scores are candidates.
-template <typename T>
-__device__ void finish_row(const TopkParams& p, std::int64_t row, const RowWindow<T>& window, std::uint32_t capacity,
-                           FilterStorage& s) {
+/// Selects among `found` candidates, given as items, and writes the row.
+template <typename T, typename Items>
+__device__ void select_and_write(const TopkParams& p, std::int64_t row, const RowWindow<T>& window, const Items& items,
+                                 std::uint32_t found, std::uint32_t k, std::uint32_t capacity, FilterStorage& s) {
   constexpr int kThreads = kFilterThreads;
-  const auto k = static_cast<std::uint32_t>(min(p.k, static_cast<std::int64_t>(window.count)));
-  if (s.num_candidates < k || s.num_candidates > capacity) take_exact_winners(window, k, s);
-  const std::uint32_t found = s.num_candidates;
-
   Composite last = lowest_composite();  // every candidate wins
-  if (found > k) last = kth_candidate(s, k);
+  if (found > k) last = kth_best<kThreads>(items, k, found, s.bins, s.select);
   __syncthreads();
 
   if (p.certificate != nullptr) {
@@ -122,19 +100,34 @@ __device__ void finish_row(const TopkParams& p, std::int64_t row, const RowWindo
       write_certificate<kThreads>(p, row, winners, k, candidates, storage);
     }
   }
-
-  const bool by_value = p.order == TopkOrder::kByValue;
-  if (by_value) {
-    collect_winners(s, last);
-    std::uint32_t room = 2;
-    while (room < k) room *= 2;
-    sort_descending<kThreads>(s.winners, k, room);
-  } else {
-    order_by_position(s, last, k);
+  if (p.order != TopkOrder::kByValue) {
+    write_by_position(p, row, window, items, last, k, s);
+    return;
   }
-  write_winners<T, kThreads>(p, row, window, k, [&](std::uint32_t i) {
-    return by_value ? position_of(s.winners[i]) : s.positions.ordered[i];
-  });
+  collect_winners(s, last);
+  std::uint32_t room = 2;
+  while (room < k) room *= 2;
+  sort_descending<kThreads>(s.winners, k, room);
+  write_winners<T, kThreads>(p, row, window, k,
+                             [&](std::uint32_t i) { return Placed{i, position_of(s.winners[i])}; });
+}
+
+/// Selects among the candidates and writes the row. s.bar says above which key all scores are candidates.
+template <typename T>
+__device__ void finish_row(const TopkParams& p, std::int64_t row, const RowWindow<T>& window, std::uint32_t capacity,
+                           FilterStorage& s) {
+  constexpr int kThreads = kFilterThreads;
+  const auto k = static_cast<std::uint32_t>(min(p.k, static_cast<std::int64_t>(window.count)));
+  if (s.num_candidates < k || s.num_candidates > capacity) take_exact_winners(window, k, s);
+  const ArrayItems<kThreads> array{s.candidates, s.num_candidates};
+  // As many candidates as usual fit registers.
+  if (array.count <= 4 * kThreads) {
+    select_and_write(p, row, window, RegisterItems<kThreads, 4>(array), array.count, k, capacity, s);
+  } else if (array.count <= 8 * kThreads) {
+    select_and_write(p, row, window, RegisterItems<kThreads, 8>(array), array.count, k, capacity, s);
+  } else {
+    select_and_write(p, row, window, array, array.count, k, capacity, s);
+  }
 }
 
 }  // namespace tamis::topk_cuda

@@ -35,17 +35,18 @@ __global__ void __launch_bounds__(kFilterThreads, 2)
 
   const auto k = static_cast<std::uint32_t>(p.k);
   const RowTiles<T> tiles(window);
-  const Sample<T> sample(tiles, window.count, k, capacity);
+  const Sample<T> sample(tiles, window.count, k);
   const auto slice = [&](std::uint32_t of) {
     return static_cast<std::uint32_t>(static_cast<std::uint64_t>(tiles.num_tiles) * of / num_slices);
   };
   const std::uint32_t begin = slice(index), end = slice(index + 1), mine = begin + threadIdx.x / 32;
-  const TileVectors<T> a = load_tile(tiles, mine, end), b = load_tile(tiles, mine + kFilterWarps, end);
+  TileStream<T> tile_stream(s, tiles, mine, end);
+  tile_stream.start(mine);
   if (threadIdx.x == 0) s.num_candidates = 0;
-  const Bar bar = sample.bar(window.count, k, capacity, s.sample);
+  const Bar bar = sample.bar(window.count, k, s.sample);
   if (threadIdx.x == 0) s.bar = bar;
   __syncthreads();
-  filter_tiles(window, tiles, begin, end, index == 0, index + 1 == num_slices, a, b, k, capacity, s);
+  filter_tiles(window, tiles, tile_stream, begin, end, index == 0, index + 1 == num_slices, k, capacity, s);
 
   const std::int64_t at = blockIdx.x;
   if (threadIdx.x == 0) workspace.headers[at] = {s.num_candidates, s.bar.key};

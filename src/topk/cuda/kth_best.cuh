@@ -1,10 +1,10 @@
 #pragma once
 
 // The k-th best of a set that a block holds, wherever the set lies: registers, shared or global memory.
-// Every round spreads the keys that are left evenly over 2,048 bins between the smallest and the largest, counts them,
-// and goes on with the bin that holds the k-th. Scores that crowd in a narrow range are spread as well as others. Few
-// that are left are compared each with each; many equal ones go through the same rounds by position. Definition:
-// topk/reference.hpp.
+// Every round spreads the keys that are left evenly over 4,096 bins between the smallest and the largest, counts them, and
+// goes on with the bin that holds the k-th. Scores that crowd in a narrow range are spread as well as others. Few that are
+// left are compared each with each; many equal ones go through the same rounds by position.
+// Definition: topk/reference.hpp.
 
 #include <cstdint>
 
@@ -12,19 +12,34 @@
 
 namespace tamis::topk_cuda {
 
-inline constexpr std::uint32_t kBins = 2048;
-inline constexpr int kBinBits = 11;
-inline constexpr std::uint32_t kFewLeft = 64;  // compared with each other, one a thread
+inline constexpr std::uint32_t kBins = 4096;
+inline constexpr int kBinBits = 12;
+inline constexpr std::uint32_t kFewLeft = 128;  // compared with each other, several threads each
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
 struct SelectStorage {
-  std::uint32_t min_value, max_value;
-  std::uint32_t warp_totals[32];
-  std::uint32_t bin, above, in_bin;
-  std::uint32_t num_left;
-  Composite left[kFewLeft];
+  std::uint32_t warp_min[32], warp_max[32], warp_totals[32];
+  std::uint32_t bin, above, in_bin, num_left;
+  alignas(16) Composite left[kFewLeft];
   Composite result;
 };
+
+/// Smallest and largest over the block, for every thread. One barrier inside; storage is free again after the caller's
+/// next one.
+template <int kThreads>
+__device__ void block_range(std::uint32_t& smallest, std::uint32_t& largest, SelectStorage& s) {
+  const std::uint32_t lane = threadIdx.x % 32;
+  smallest = __reduce_min_sync(kAllLanes, smallest);
+  largest = __reduce_max_sync(kAllLanes, largest);
+  if (lane == 0) {
+    s.warp_min[threadIdx.x / 32] = smallest;
+    s.warp_max[threadIdx.x / 32] = largest;
+  }
+  __syncthreads();
+  constexpr std::uint32_t kWarps = kThreads / 32;
+  smallest = __reduce_min_sync(kAllLanes, s.warp_min[lane % kWarps]);
+  largest = __reduce_max_sync(kAllLanes, s.warp_max[lane % kWarps]);
+}
 
 /// Sum of `value` over the threads before this one; `total` over all. One barrier inside; storage is free again after
 /// the caller's next one.
@@ -44,119 +59,132 @@ __device__ std::uint32_t sum_before(std::uint32_t value, std::uint32_t* warp_tot
   return __reduce_add_sync(kAllLanes, lane < warp ? of_warp : 0) + inclusive - value;
 }
 
-/// Of a set of keys (or, with kPositions, of the positions of scores with `key`), the values that hold the k-th best:
-/// [low, high]. On return k counts within them, and in_range says how many there are: at most kFewLeft, or all equal.
+template <int kThreads>
+__device__ void clear_bins(std::uint32_t* bins) {
+#pragma unroll
+  for (std::uint32_t i = 0; i < kBins / 4 / kThreads; ++i) {
+    reinterpret_cast<uint4*>(bins)[i * kThreads + threadIdx.x] = make_uint4(0, 0, 0, 0);
+  }
+}
+
+/// The neighbouring bins that a thread adds up.
+template <int kThreads>
+struct OwnedBins {
+  static constexpr int kCount = kBins / kThreads;
+  static_assert(kCount % 4 == 0, "bins are read 16 bytes at a time");
+  std::uint32_t counts[kCount];
+  std::uint32_t sum = 0;
+
+  __device__ OwnedBins(const std::uint32_t* bins, std::uint32_t first) {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {
+      const uint4 four = *reinterpret_cast<const uint4*>(bins + first + i);
+      counts[i] = four.x;
+      counts[i + 1] = four.y;
+      counts[i + 2] = four.z;
+      counts[i + 3] = four.w;
+      sum += four.x + four.y + four.z + four.w;
+    }
+  }
+};
+
+/// Values in [low, high], `count` of the set's, of which the k-th best is sought.
+struct Sought {
+  std::uint32_t low, high, count, k;
+};
+
+/// Narrows what is sought among keys (or, with kPositions, among the inverted positions of scores with `key`) until at most
+/// kFewLeft are left, or equal ones only.
 template <int kThreads, bool kPositions, typename Items>
-__device__ void narrow_range(const Items& items, std::uint32_t key, std::uint32_t& low, std::uint32_t& high,
-                             std::uint32_t& k, std::uint32_t& in_range, std::uint32_t* bins, SelectStorage& s) {
-  constexpr std::uint32_t kOwned = kBins / kThreads;
-  // Larger is better: positions are inverted.
-  const auto each_value = [&](auto f) {
+__device__ void narrow(const Items& items, std::uint32_t key, Sought& sought, std::uint32_t* bins, SelectStorage& s) {
+  const auto each_offset = [&](auto f) {
+    const std::uint32_t low = sought.low, width = sought.high - sought.low;
     items.each([&](std::uint32_t item_key, std::uint32_t position) {
-      if (!kPositions) f(item_key);
-      else if (item_key == key) f(~position);
+      if (kPositions && item_key != key) return;
+      const std::uint32_t offset = (kPositions ? ~position : item_key) - low;  // wraps below low
+      if (offset <= width) f(offset);
     });
   };
   for (;;) {
     // 1. What is left lies between which two?
-    if (threadIdx.x == 0) {
-      s.min_value = ~0U;
-      s.max_value = 0;
-      s.num_left = 0;
-    }
-    for (std::uint32_t i = threadIdx.x; i < kBins; i += kThreads) bins[i] = 0;
-    __syncthreads();
-    std::uint32_t from_low = ~0U, max_value = 0;
-    const std::uint32_t width = high - low;
-    each_value([&](std::uint32_t value) {
-      const std::uint32_t offset = value - low;  // wraps below low
-      if (offset <= width) {
-        from_low = min(from_low, offset);
-        max_value = max(max_value, value);
-      }
+    std::uint32_t smallest = ~0U, largest = 0;
+    each_offset([&](std::uint32_t offset) {
+      smallest = min(smallest, offset);
+      largest = max(largest, offset);
     });
-    from_low = __reduce_min_sync(kAllLanes, from_low);
-    max_value = __reduce_max_sync(kAllLanes, max_value);
-    if (threadIdx.x % 32 == 0) {
-      atomicMin(&s.min_value, from_low);
-      atomicMax(&s.max_value, max_value);
-    }
-    __syncthreads();
-    low += s.min_value;
-    high = s.max_value;
-    if (low == high) return;
+    clear_bins<kThreads>(bins);
+    if (threadIdx.x == 0) s.num_left = 0;
+    block_range<kThreads>(smallest, largest, s);
+    sought.high = sought.low + largest;
+    sought.low += smallest;
+    if (sought.low == sought.high) return;
 
     // 2. Count.
-    const int shift = max(0, 32 - __clz(static_cast<int>(high - low)) - kBinBits);
-    const std::uint32_t left = high - low;
-    each_value([&](std::uint32_t value) {
-      const std::uint32_t offset = value - low;
-      if (offset <= left) atomicAdd(&bins[offset >> shift], 1U);
-    });
+    const int shift = max(0, 32 - __clz(static_cast<int>(sought.high - sought.low)) - kBinBits);
+    each_offset([&](std::uint32_t offset) { atomicAdd(&bins[offset >> shift], 1U); });
     __syncthreads();
 
-    // 3. From the top, which bin holds the k-th? Thread t owns kOwned neighbouring bins, thread 0 the highest ones.
-    const std::uint32_t first = kBins - (threadIdx.x + 1) * kOwned;
-    std::uint32_t owned[kOwned], sum = 0;
-#pragma unroll
-    for (std::uint32_t i = 0; i < kOwned; ++i) sum += owned[i] = bins[first + i];
+    // 3. From the top, which bin holds the k-th? Thread 0 owns the highest bins.
+    using Owned = OwnedBins<kThreads>;
+    const std::uint32_t first = kBins - (threadIdx.x + 1) * Owned::kCount;
+    const Owned owned(bins, first);
     std::uint32_t total;
-    std::uint32_t above = sum_before<kThreads>(sum, s.warp_totals, total);
-    if (above < k && k <= above + sum) {
+    std::uint32_t above = sum_before<kThreads>(owned.sum, s.warp_totals, total);
+    if (above < sought.k && sought.k <= above + owned.sum) {
 #pragma unroll
-      for (int i = kOwned - 1; i >= 0; --i) {
-        if (above < k && k <= above + owned[i]) {
+      for (int i = Owned::kCount - 1; i >= 0; --i) {
+        if (above < sought.k && sought.k <= above + owned.counts[i]) {
           s.bin = first + i;
           s.above = above;
-          s.in_bin = owned[i];
+          s.in_bin = owned.counts[i];
         }
-        above += owned[i];
+        above += owned.counts[i];
       }
     }
     __syncthreads();
-    k -= s.above;
-    in_range = s.in_bin;
-    low += s.bin << shift;
-    high = low + min(high - low, (1U << shift) - 1);  // the top bin may end at the largest value there is
-    if (shift == 0 || in_range <= kFewLeft) return;
+    sought.k -= s.above;
+    sought.count = s.in_bin;
+    sought.low += s.bin << shift;
+    // The top bin may end at the largest value there is.
+    sought.high = sought.low + min(sought.high - sought.low, (1U << shift) - 1);
+    if (shift == 0 || sought.count <= kFewLeft) return;
   }
 }
 
-/// @param items      items.each(f) calls f(key, position) for every item of the calling thread, and may call it with
-/// kNoKey
-///                   for places that hold none; all threads call it together.
-/// @param k          1 <= k <= number of items, count of them.
-/// @param bins       kBins counters.
-/// All threads return the same composite, the k-th largest. Begin with a barrier since the last use of storage; it is
-/// free again after the caller's next one.
+/// @param items  items.each(f) calls f(key, position) for every item of the calling thread, and may call it with kNoKey for
+///               places that hold none; all threads call it together.
+/// @param count  Number of items.  @param k  1 <= k <= count.  @param bins  kBins counters, 16-byte aligned.
+/// All threads return the same composite, the k-th largest. Begin with a barrier since the last use of storage; it is free
+/// again after the caller's next one.
 template <int kThreads, typename Items>
 __device__ Composite kth_best(const Items& items, std::uint32_t k, std::uint32_t count, std::uint32_t* bins,
                               SelectStorage& s) {
-  std::uint32_t low = kNanKey, high = ~0U, in_range = count;
-  narrow_range<kThreads, false>(items, 0, low, high, k, in_range, bins, s);
-  const std::uint32_t key = low;
-  const bool one_key = low == high && in_range > kFewLeft;
-  std::uint32_t low_place = 0, high_place = ~0U;
-  if (one_key) {
-    if (in_range == k) return composite_of(key, ~0U >> 1);  // the highest position: all of them
+  Sought keys{kNanKey, ~0U, count, k};
+  narrow<kThreads, false>(items, 0, keys, bins, s);
+  Composite lowest = static_cast<Composite>(keys.low) << 32, highest = static_cast<Composite>(keys.high) << 32 | ~0U;
+  if (keys.count > kFewLeft) {
+    // Equal scores; the lower positions win.
+    if (keys.count == keys.k) return composite_of(keys.low, ~0U >> 1);
+    Sought places{0, ~0U, keys.count, keys.k};
     __syncthreads();
-    narrow_range<kThreads, true>(items, key, low_place, high_place, k, in_range, bins, s);
+    narrow<kThreads, true>(items, keys.low, places, bins, s);
+    highest = lowest | places.high;
+    lowest |= places.low;
+    keys.k = places.k;
   }
-  const Composite lowest = one_key ? static_cast<Composite>(key) << 32 | low_place : static_cast<Composite>(low) << 32;
-  const Composite highest =
-      one_key ? static_cast<Composite>(key) << 32 | high_place : static_cast<Composite>(high) << 32 | ~0U;
   items.each([&](std::uint32_t item_key, std::uint32_t position) {
     const Composite c = composite_of(item_key, position);
     if (c >= lowest && c <= highest) s.left[atomicAdd(&s.num_left, 1U)] = c;
   });
   __syncthreads();
-  const std::uint32_t left = s.num_left;
-  if (threadIdx.x < left) {
-    const Composite mine = s.left[threadIdx.x];
-    std::uint32_t better = 0;
-    for (std::uint32_t i = 0; i < left; ++i) better += s.left[i] > mine ? 1U : 0U;
-    if (better == k - 1) s.result = mine;
-  }
+  constexpr std::uint32_t kSharers = kThreads / kFewLeft;
+  const std::uint32_t left = s.num_left, mine_at = threadIdx.x / kSharers;
+  const Composite mine = mine_at < left ? s.left[mine_at] : 0;
+  std::uint32_t better = 0;
+  for (std::uint32_t i = threadIdx.x % kSharers; i < left; i += kSharers) better += s.left[i] > mine ? 1U : 0U;
+#pragma unroll
+  for (std::uint32_t step = 1; step < kSharers; step *= 2) better += __shfl_xor_sync(kAllLanes, better, step);
+  if (mine != 0 && better == keys.k - 1 && threadIdx.x % kSharers == 0) s.result = mine;
   __syncthreads();
   return s.result;
 }
@@ -169,6 +197,37 @@ struct ArrayItems {
   template <typename F>
   __device__ void each(F f) const {
     for (std::uint32_t i = threadIdx.x; i < count; i += kThreads) f(key_of(items[i]), position_of(items[i]));
+  }
+};
+
+/// The same in registers, at most kEach a thread: passes over them then wait for nothing.
+template <int kThreads, int kEach>
+struct RegisterItems {
+  Composite items[kEach];  // 0, whose key is kNoKey, where there is none
+  __device__ explicit RegisterItems(const ArrayItems<kThreads>& array) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const std::uint32_t at = i * kThreads + threadIdx.x;
+      items[i] = at < array.count ? array.items[at] : 0;
+    }
+  }
+  template <typename F>
+  __device__ void each(F f) const {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) f(key_of(items[i]), position_of(items[i]));
+  }
+};
+
+/// Those of some items that are at least `last`.
+template <typename Items>
+struct AtLeast {
+  const Items& items;
+  Composite last;
+  template <typename F>
+  __device__ void each(F f) const {
+    items.each([&](std::uint32_t key, std::uint32_t position) {
+      if (composite_of(key, position) >= last) f(key, position);
+    });
   }
 };
 

@@ -54,9 +54,9 @@ struct RegisterRow {
 };
 
 struct RegistersStorage {
-  std::uint32_t bins[kBins];
+  alignas(16) std::uint32_t bins[kBins];
   SelectStorage select;
-  std::uint32_t warp_totals[4][32];
+  std::uint32_t warp_totals[2][32];
   CertificateStorage certificate;
   std::uint32_t num_winners;
 };
@@ -95,42 +95,65 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
     });
     __syncthreads();
     sort_descending<kThreads>(sorted, k, room);
-    write_winners<T, kThreads>(p, row, window, k, [&](std::uint32_t i) { return position_of(sorted[i]); });
+    write_winners<T, kThreads>(p, row, window, k, [&](std::uint32_t i) { return Placed{i, position_of(sorted[i])}; });
     return;
   }
 
-  // Ranks: positions grow with the vector's number, then with the thread. Counts of two vectors travel in one word.
-  auto* positions = reinterpret_cast<std::uint16_t*>(dynamic_shared);
-  const std::uint32_t last_key = key_of(last), last_position = position_of(last);
+  // Ranks: positions grow with the vector's number, then with the thread. A thread's counts of its vectors travel together,
+  // 8 bits each, through the warp (32 lanes of 8 scores are at most 256: the last lane's own are added apart) ...
   constexpr int kPerVector = Row::kPerVector;
-  std::uint32_t base = 0;
+  static_assert(kVectors <= 4 && 31 * kPerVector < 256, "four counts of 8 bits");
+  const std::uint32_t last_key = key_of(last), last_position = position_of(last);
+  const std::uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  std::uint32_t wins[kVectors], counts = 0;
 #pragma unroll
-  for (int i = 0; i < kVectors; i += 2) {
-    std::uint32_t wins[2] = {0, 0};
+  for (int i = 0; i < kVectors; ++i) {
+    wins[i] = 0;
 #pragma unroll
-    for (int half = 0; half < 2 && i + half < kVectors; ++half) {
-#pragma unroll
-      for (int j = 0; j < kPerVector; ++j) {
-        const std::uint32_t key = items.keys[(i + half) * kPerVector + j];
-        const bool won = key > last_key || (key == last_key && Row::first_position(i + half) + j <= last_position);
-        wins[half] |= won ? 1U << j : 0U;
-      }
+    for (int j = 0; j < kPerVector; ++j) {
+      const std::uint32_t key = items.keys[i * kPerVector + j];
+      const bool won = key > last_key || (key == last_key && Row::first_position(i) + j <= last_position);
+      wins[i] |= won ? 1U << j : 0U;
     }
-    std::uint32_t total;
-    const auto counts = static_cast<std::uint32_t>(__popc(wins[0]) | __popc(wins[1]) << 16);
-    const std::uint32_t before = sum_before<kThreads>(counts, s.warp_totals[i / 2], total);
+    counts |= static_cast<std::uint32_t>(__popc(wins[i])) << 8 * i;
+  }
+  std::uint32_t before = __shfl_up_sync(kAllLanes, counts, 1);
+  if (lane == 0) before = 0;
 #pragma unroll
-    for (int half = 0; half < 2 && i + half < kVectors; ++half) {
-      std::uint32_t rank = base + (before >> 16 * half & 0xFFFFU);
-      const std::uint32_t first = Row::first_position(i + half);
-      for (std::uint32_t left = wins[half]; left != 0; left &= left - 1) {
-        positions[rank++] = static_cast<std::uint16_t>(first + __ffs(static_cast<int>(left)) - 1);
-      }
-      base += total >> 16 * half & 0xFFFFU;
+  for (int step = 1; step < 32; step *= 2) {
+    const std::uint32_t below = __shfl_up_sync(kAllLanes, before, step);
+    if (lane >= step) before += below;
+  }
+  // ... and 16 bits each over the block.
+  if (lane == 31) {
+#pragma unroll
+    for (int half = 0; half < (kVectors + 1) / 2; ++half) {
+      const std::uint32_t low = (before >> 16 * half & 0xFFU) + (counts >> 16 * half & 0xFFU);
+      const std::uint32_t high = (before >> (16 * half + 8) & 0xFFU) + (counts >> (16 * half + 8) & 0xFFU);
+      s.warp_totals[half][warp] = low | high << 16;
     }
   }
   __syncthreads();
-  write_winners<T, kThreads>(p, row, window, k, [&](std::uint32_t i) { return positions[i]; });
+  auto* positions = reinterpret_cast<std::uint16_t*>(dynamic_shared);
+  std::uint32_t base = 0;
+#pragma unroll
+  for (int half = 0; half < (kVectors + 1) / 2; ++half) {
+    const std::uint32_t of_warp = lane < kThreads / 32 ? s.warp_totals[half][lane] : 0;
+    const std::uint32_t warps_before = __reduce_add_sync(kAllLanes, lane < warp ? of_warp : 0);
+    const std::uint32_t total = __reduce_add_sync(kAllLanes, of_warp);
+#pragma unroll
+    for (int i = 2 * half; i < kVectors && i < 2 * half + 2; ++i) {
+      std::uint32_t rank = base + (warps_before >> 16 * (i % 2) & 0xFFFFU) + (before >> 8 * i & 0xFFU);
+      const std::uint32_t first = Row::first_position(i);
+#pragma unroll
+      for (int j = 0; j < kPerVector; ++j) {
+        if ((wins[i] >> j & 1U) != 0) positions[rank++] = static_cast<std::uint16_t>(first + j);
+      }
+      base += total >> 16 * (i % 2) & 0xFFFFU;
+    }
+  }
+  __syncthreads();
+  write_winners<T, kThreads>(p, row, window, k, [&](std::uint32_t i) { return Placed{i, positions[i]}; });
 }
 
 }  // namespace tamis::topk_cuda

@@ -38,18 +38,13 @@ struct SampleStorage {
   Composite chosen;
 };
 
-// Which of the groups' best marks the bar: of kGroups groups with `per_group` samples each, about hit(x) hold one of
-// the x best scores of the row. Aims at six standard deviations above hit(k), which loses no winner, unless that would
-// come near hit(capacity), where too many candidates pass; then both chances are made equal.
-__device__ inline int chosen_group(float k, float capacity, float count, float per_group) {
-  const auto hit = [&](float x) {
-    return kGroups * (1.0F - __expf(per_group * __logf(1.0F - fminf(x / count, 0.999F))));
-  };
-  const auto deviation = [](float groups) { return sqrtf(groups * (1.0F - groups / kGroups)) + 0.1F; };
-  const float enough = hit(k), many = hit(0.9F * capacity);
-  const float sigma_enough = deviation(enough), sigma_many = deviation(many);
-  const float even = (enough * sigma_many + many * sigma_enough) / (sigma_enough + sigma_many);
-  return min(kGroups - 1, max(1, static_cast<int>(fminf(enough + 6.0F * sigma_enough + 3.0F, even))));
+// Which of the groups' best marks the bar: of kGroups groups with `per_group` samples each, about hit(k) hold one of the
+// k best scores of the row. Six standard deviations more lose no winner; that more candidates than necessary pass, or more
+// than fit, costs time only.
+__device__ inline int chosen_group(float k, float count, float per_group) {
+  const float enough = kGroups * (1.0F - __expf(per_group * __logf(1.0F - fminf(k / count, 0.999F))));
+  const float deviation = sqrtf(enough * (1.0F - enough / kGroups)) + 0.1F;
+  return min(kGroups - 1, static_cast<int>(enough + 6.0F * deviation + 3.0F));
 }
 
 /// A thread's part of the sample. The constructor only issues the first loads, so that what follows it overlaps them.
@@ -58,13 +53,11 @@ class Sample {
  public:
   using Format = ScoreFormat<T>;
 
-  /// @param capacity  More candidates than this cannot be kept at once; the window holds more scores than that.
-  __device__ Sample(const RowTiles<T>& tiles, std::uint32_t count, std::uint32_t k, std::uint32_t capacity)
-      : tiles_(tiles) {
-    // Samples so that the k-th and the capacity-th best can be told apart: r = capacity / k,
-    // samples * k / count >= (6 / (sqrt(r) - 1))^2, at least 6.
-    const float ratio = sqrtf(static_cast<float>(capacity) / static_cast<float>(k)) - 1.0F;
-    const float wanted = fmaxf(6.0F, 36.0F / (ratio * ratio)) * static_cast<float>(count) / static_cast<float>(k);
+  /// The window holds more scores than a block keeps.
+  __device__ Sample(const RowTiles<T>& tiles, std::uint32_t count, std::uint32_t k) : tiles_(tiles) {
+    // Of the k best about kWantedHits are to be sampled: the bar then lets two to six times k through.
+    constexpr float kWantedHits = 2.0F;
+    const float wanted = kWantedHits * static_cast<float>(count) / static_cast<float>(k);
     rounds_log2_ = 0;
     while (rounds_log2_ < kMostRoundsLog2 && (2 * kSampleThreads << rounds_log2_) <= tiles_.num_vectors &&
            static_cast<float>(kSampleThreads * Format::kPerVector << rounds_log2_) < wanted) {
@@ -77,8 +70,10 @@ class Sample {
   }
 
   /// All threads of the block call it together. Holds two barriers; storage is free after the caller's next one.
-  __device__ Bar bar(std::uint32_t count, std::uint32_t k, std::uint32_t capacity, SampleStorage& s) const {
-    const int chosen = chosen_group(static_cast<float>(k), static_cast<float>(capacity), static_cast<float>(count),
+  __device__ Bar bar(std::uint32_t count, std::uint32_t k, SampleStorage& s) const {
+    // Too short to give every thread a vector of its own: no bar. What then does not fit takes the exact pass.
+    if (tiles_.num_vectors < kSampleThreads) return {kNoKey, 0};
+    const int chosen = chosen_group(static_cast<float>(k), static_cast<float>(count),
                                     static_cast<float>(kLanesPerGroup * used_ << rounds_log2_));
     Composite best = best_of(first_, vector_of_round(0));
     if (rounds_log2_ > 0) best = max(best, best_of(second_, vector_of_round(1)));

@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kSelectThreads)
   const std::int64_t row = blockIdx.x;
   const RowWindow<T> window = row_window<T>(p, row);
   write_winners<T, kSelectThreads>(p, row, window, window.count,
-                                   [&](std::uint32_t i) { return position_of(found[row * p.k + i]); });
+                                   [&](std::uint32_t i) { return Placed{i, position_of(found[row * p.k + i])}; });
 }
 
 }  // namespace tamis::topk_cuda

@@ -101,19 +101,20 @@ __global__ void __launch_bounds__(kFilterThreads, 2)
   } else {
     // 2. My slice, and its first tiles on their way while the bar is sought.
     const RowTiles<T> tiles(window);
-    const Sample<T> sample(tiles, window.count, k, capacity);
+    const Sample<T> sample(tiles, window.count, k);
     const auto slice = [&](std::uint32_t of) {
       return static_cast<std::uint32_t>(static_cast<std::uint64_t>(tiles.num_tiles) * of / num_blocks);
     };
     const std::uint32_t begin = slice(rank), end = slice(rank + 1), mine = begin + threadIdx.x / 32;
-    const TileVectors<T> a = load_tile(tiles, mine, end), b = load_tile(tiles, mine + kFilterWarps, end);
+    TileStream<T> tile_stream(s, tiles, mine, end);
+  tile_stream.start(mine);
     if (threadIdx.x == 0) s.num_candidates = 0;
-    const Bar bar = sample.bar(window.count, k, capacity, s.sample);
+    const Bar bar = sample.bar(window.count, k, s.sample);
     if (threadIdx.x == 0) s.bar = bar;
     __syncthreads();
 
     // 3. One pass.
-    filter_tiles(window, tiles, begin, end, rank == 0, rank + 1 == num_blocks, a, b, k, capacity, s);
+    filter_tiles(window, tiles, tile_stream, begin, end, rank == 0, rank + 1 == num_blocks, k, capacity, s);
 
     // 4. The first block finishes.
 #if TAMIS_TOPK_CLUSTERS

@@ -53,16 +53,21 @@ struct RowMap {
   }
 };
 
-/// Writes a whole row of the outputs: position_at(rank) for ranks below `count`, then -1. One place for all kernels,
+/// A winner and where it goes.
+struct Placed {
+  std::uint32_t rank, position;
+};
+
+/// Writes a whole row of the outputs: placed(i) for all i below `count`, and -1 behind them. One place for all kernels,
 /// since every copy of the mapping costs instruction cache.
-template <typename T, int kThreads, typename PositionAt>
+template <typename T, int kThreads, typename PlacedAt>
 __device__ void write_winners(const TopkParams& p, std::int64_t row, const RowWindow<T>& window, std::uint32_t count,
-                              PositionAt position_at) {
+                              PlacedAt placed) {
   const RowMap map(p, row);
-  for (std::int64_t rank = threadIdx.x; rank < p.k; rank += kThreads) {
-    const bool won = rank < count;
-    const std::uint32_t position = won ? position_at(static_cast<std::uint32_t>(rank)) : 0;
-    const std::int64_t value = won ? map(position) : -1;
+  for (std::int64_t i = threadIdx.x; i < p.k; i += kThreads) {
+    const bool won = i < count;
+    const Placed winner = won ? placed(static_cast<std::uint32_t>(i)) : Placed{0, 0};
+    const std::int64_t rank = won ? winner.rank : i, value = won ? map(winner.position) : -1;
     const std::int64_t at = row * p.indices_stride + rank;
     if (p.index_dtype == DType::kInt64) {
       static_cast<std::int64_t*>(p.indices)[at] = value;
@@ -74,7 +79,7 @@ __device__ void write_winners(const TopkParams& p, std::int64_t row, const RowWi
     // Its bits as they stand in the scores: keys have lost the sign of zero and what kind of NaN it was.
     T* to = static_cast<T*>(p.values) + row * p.values_stride + rank;
     if (won) {
-      *to = window.scores[position];
+      *to = window.scores[winner.position];
     } else if constexpr (sizeof(T) == 4) {
       *reinterpret_cast<std::uint32_t*>(to) = 0x7FC00000U;
     } else {
@@ -86,7 +91,7 @@ __device__ void write_winners(const TopkParams& p, std::int64_t row, const RowWi
 /// Every position wins, in ascending order.
 template <typename T, int kThreads>
 __device__ __noinline__ void write_whole_window(const TopkParams& p, std::int64_t row, const RowWindow<T>& window) {
-  write_winners<T, kThreads>(p, row, window, window.count, [](std::uint32_t i) { return i; });
+  write_winners<T, kThreads>(p, row, window, window.count, [](std::uint32_t i) { return Placed{i, i}; });
 }
 
 /// Sorts composites descending, in place. `room` is a power of two >= count; what lies past count is overwritten.
@@ -149,19 +154,6 @@ struct WindowItems {
   template <typename F>
   __device__ void each(F f) const {
     for (std::uint32_t i = threadIdx.x; i < window.count; i += kThreads) f(window.key(i), i);
-  }
-};
-
-/// Those of some items that are at least `last`.
-template <typename Items>
-struct AtLeast {
-  const Items& items;
-  Composite last;
-  template <typename F>
-  __device__ void each(F f) const {
-    items.each([&](std::uint32_t key, std::uint32_t position) {
-      if (composite_of(key, position) >= last) f(key, position);
-    });
   }
 };
 
