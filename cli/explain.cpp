@@ -9,25 +9,14 @@
 #include "compressor/rules.hpp"
 #include "core/check.hpp"
 #include "core/parallel.hpp"
+#include "explain.hpp"
 #include "indexer/rules.hpp"
 #include "options.hpp"
 #include "output.hpp"
 #include "sparse_mla/rules.hpp"
 #include "tamis/compressor.hpp"
-#include "tamis/topk.hpp"
-#include "topk/rules.hpp"
 
 namespace tamis::cli {
-namespace {
-
-using Json = nlohmann::ordered_json;
-
-// One line of a rules table, whatever the operation.
-struct RuleLine {
-  std::string choice, limits;
-  const char* why;
-  bool chosen = false;
-};
 
 void print_rules(const std::vector<RuleLine>& rules) {
   std::size_t choice_width = 0, limits_width = 0;
@@ -65,83 +54,7 @@ bool shape_given(const std::vector<CLI::Option*>& options) {
   return given > 0;
 }
 
-// --- topk ------------------------------------------------------------------------------------------------------------
-
-struct ExplainTopk {
-  std::int64_t rows = 1, width = 0, k = 0;
-  std::string dtype = "fp32", algorithm = "auto";
-  int threads = 1;
-  bool json = false;
-};
-
-const std::map<std::string, DType> kScoreTypes = {
-    {"fp32", DType::kFloat32}, {"bf16", DType::kBFloat16}, {"fp16", DType::kFloat16}};
-const std::map<std::string, TopkAlgorithm> kTopkAlgorithms = {{"auto", TopkAlgorithm::kAuto},
-                                                              {"identity", TopkAlgorithm::kIdentity},
-                                                              {"simd_filter", TopkAlgorithm::kSimdFilter},
-                                                              {"select", TopkAlgorithm::kSelect}};
-
-void explain_topk(const ExplainTopk& options, bool with_shape) {
-  std::vector<RuleLine> rules;
-  Json json = {{"op", "topk"}, {"device", "cpu"}};
-  std::string text;
-  const TopkRule* chosen = nullptr;
-  if (with_shape) {
-    // The choice looks at shapes only, so one byte stands for all memory.
-    alignas(64) static std::byte nothing[64];
-    TopkArgs args;
-    args.scores = ConstTensorView(nothing, kScoreTypes.at(options.dtype), {options.rows, options.width});
-    args.k = options.k;
-    args.indices = TensorView(nothing, DType::kInt32, {options.rows, options.k});
-    args.algorithm = kTopkAlgorithms.at(options.algorithm);
-    args.num_threads = options.threads;
-    const TopkChoice choice = topk_choose(args);
-    const std::size_t workspace = topk_workspace_bytes(args);
-    for (const TopkRule& rule : topk_rules()) {
-      if (rule.algorithm == choice.algorithm) chosen = &rule;
-    }
-    json.update({{"rows", options.rows},
-                 {"width", options.width},
-                 {"k", options.k},
-                 {"dtype", options.dtype},
-                 {"threads", core::num_workers(options.threads)},
-                 {"algorithm", topk_algorithm_name(choice.algorithm)},
-                 {"why", choice.why},
-                 {"workspace_bytes", workspace}});
-    text =
-        fmt::format("topk of {} x {} {}, k {}: {}\n  {}\n  workspace: {} bytes with {} thread{}\n\n", options.rows,
-                    options.width, options.dtype, options.k, topk_algorithm_name(choice.algorithm), choice.why,
-                    workspace, core::num_workers(options.threads), core::num_workers(options.threads) == 1 ? "" : "s");
-  }
-  for (const TopkRule& rule : topk_rules()) rules.push_back({rule.name, rule.limits, rule.why, &rule == chosen});
-  json["rules"] = rules_json(rules);
-  if (options.json) {
-    print_out("{}\n", json.dump());
-    return;
-  }
-  print_out("{}", text);
-  print_rules(rules);
-}
-
-void add_topk(CLI::App* explain) {
-  auto options = std::make_shared<ExplainTopk>();
-  CLI::App* command = explain->add_subcommand("topk", "Which algorithm selects");
-  command->footer("Example: tamis explain topk --rows 64 --width 65536 --k 512");
-  command->add_option("--rows", options->rows, "Rows of the scores")->type_name("N")->capture_default_str();
-  auto* width = command->add_option("--width", options->width, "Scores a row")->type_name("N");
-  auto* k = command->add_option("--k", options->k, "Winners a row")->type_name("K");
-  command->add_option("--dtype", options->dtype, "Of the scores: fp32, bf16, fp16")
-      ->check(CLI::IsMember(kScoreTypes))
-      ->type_name("TYPE")
-      ->capture_default_str();
-  command->add_option("--algorithm", options->algorithm, "Force one; says what speaks against it")
-      ->check(CLI::IsMember(kTopkAlgorithms))
-      ->type_name("NAME")
-      ->capture_default_str();
-  add_threads(command, options->threads);
-  add_json(command, options->json);
-  command->callback([options, width, k] { explain_topk(*options, shape_given({width, k})); });
-}
+namespace {
 
 // --- compressor ------------------------------------------------------------------------------------------------------
 
@@ -435,8 +348,9 @@ void add_explain(CLI::App& app, int& /*exit_code*/) {
       "Without a shape the whole table of rules is printed.\n\n"
       "Examples:\n"
       "  tamis explain topk --rows 64 --width 65536 --k 512\n"
+      "  tamis explain topk --gpu --rows 64 --width 65536 --k 512\n"
       "  tamis explain compressor --starts 80,127 --query-lens 80,1 --ratio 128");
-  add_topk(command);
+  add_explain_topk(command);
   add_compressor(command);
   add_indexer(command);
   add_sparse_mla(command);

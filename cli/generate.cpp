@@ -13,6 +13,7 @@
 
 #include "commands.hpp"
 #include "core/check.hpp"
+#include "device.hpp"
 #include "engine/engine.hpp"
 #include "model/tokenizer.hpp"
 #include "options.hpp"
@@ -22,7 +23,7 @@ namespace tamis::cli {
 namespace {
 
 struct GenerateOptions {
-  std::string model, prompt, prompt_file, kv_cache = "fp8";
+  std::string model, prompt, prompt_file, kv_cache = "fp8", device = "cpu";
   bool from_file = false;
   std::int64_t max_new_tokens = 64, index_topk = 0, prefill_chunk = 512, companions = 0;
   double temperature = 0.0, top_p = 1.0;
@@ -90,7 +91,7 @@ void add_companions(engine::Engine& engine, const GenerateOptions& options, cons
   }
 }
 
-void print_stats(const engine::Engine& engine, double load_seconds) {
+void print_stats(const engine::Engine& engine, double load_seconds, const model::TopkBackend* topk) {
   const engine::EngineStats& s = engine.stats();
   print_err("\nloaded the model in {:.2f} s, caches {:.1f} MB\n", load_seconds,
             static_cast<double>(engine.caches().bytes()) / 1e6);
@@ -101,6 +102,7 @@ void print_stats(const engine::Engine& engine, double load_seconds) {
             static_cast<double>(s.decode_tokens) / std::max(s.decode_seconds, 1e-9));
   print_err("{} steps; no entry to compress in {} (C4) and {} (C128) of them: only state was saved there\n", s.steps,
             s.c4_skipped, s.c128_skipped);
+  print_err("indexer's top-k on {}\n", topk == nullptr ? "cpu" : topk->where());
   double total = 0;
   for (double seconds : s.stages.seconds) total += seconds;
   for (std::size_t i = 0; i < model::kStageNames.size(); ++i) {
@@ -111,6 +113,7 @@ void print_stats(const engine::Engine& engine, double load_seconds) {
 
 void generate(const GenerateOptions& options) {
   const std::string text = options.from_file ? read_text(options.prompt_file) : options.prompt;
+  const std::unique_ptr<model::TopkBackend> topk = open_topk_backend(options.device);
   const auto start = std::chrono::steady_clock::now();
   const model::Tokenizer tokenizer = model::Tokenizer::open(options.model);
   const std::vector<std::int32_t> prompt = tokenizer.encode(text);
@@ -130,6 +133,7 @@ void generate(const GenerateOptions& options) {
       std::clamp(own_tokens * config.max_requests, own_tokens, std::max(own_tokens, kMaxSharedTokens));
   config.selection.topk = options.index_topk;
   config.num_threads = options.threads;
+  config.topk_backend = topk.get();
   engine::Engine engine(transformer, config);
 
   engine::RequestSpec spec;
@@ -162,7 +166,7 @@ void generate(const GenerateOptions& options) {
   write(decoder.finish());
   if (last != '\n') write("\n");
   engine.run();
-  if (options.stats) print_stats(engine, load_seconds);
+  if (options.stats) print_stats(engine, load_seconds, topk.get());
 }
 
 }  // namespace
@@ -174,7 +178,7 @@ void add_generate(CLI::App& app, int& /*exit_code*/) {
       "The text goes to stdout as it comes, with a newline after it if it does not end in one; everything else goes "
       "to\n"
       "stderr.\n"
-      "The same prompt gives the same tokens whatever --prefill-chunk, --threads and --companions say.\n\n"
+      "The same prompt gives the same tokens whatever --prefill-chunk, --threads, --companions and --device say.\n\n"
       "Examples:\n"
       "  tamis generate --model models/tiny-v4 --prompt-file models/tiny-v4/golden.txt --max-new-tokens 7 --kv-cache "
       "fp32\n"
@@ -219,8 +223,10 @@ void add_generate(CLI::App& app, int& /*exit_code*/) {
       ->type_name("N")
       ->capture_default_str();
   add_threads(command, options->threads);
+  add_device(command, options->device);
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the model's end token");
-  command->add_flag("--stats", options->stats, "Print times per stage and skipped compressions to stderr");
+  command->add_flag("--stats", options->stats,
+                    "Print times per stage, skipped compressions and where the top-k ran to stderr");
   command->callback([options, prompt_file] {
     options->from_file = prompt_file->count() > 0;
     generate(*options);

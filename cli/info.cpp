@@ -1,15 +1,18 @@
 #include <fmt/core.h>
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "commands.hpp"
 #include "core/cpu_info.hpp"
+#include "core/gpu_list.hpp"
 #include "model/checkpoint.hpp"
 #include "model/config.hpp"
 #include "options.hpp"
 #include "output.hpp"
+#include "tamis/topk.hpp"
 
 namespace tamis::cli {
 namespace {
@@ -19,12 +22,55 @@ struct InfoOptions {
   bool json = false;
 };
 
+// What the kernels were built for, the GPUs, and what of top-k runs on each; or why there are none.
+nlohmann::ordered_json cuda_facts() {
+  nlohmann::ordered_json facts;
+  facts["built_for"] = core::cuda_archs();
+  facts["gpus"] = nlohmann::ordered_json::array();
+  const core::GpuList list = core::list_gpus();
+  if (!list.why_none.empty()) facts["why_none"] = list.why_none;
+  for (const core::GpuFacts& gpu : list.gpus) {
+    nlohmann::ordered_json topk = nlohmann::ordered_json::array();
+    for (const TopkSupport& entry : topk_support({Device::Kind::kCuda, gpu.index})) {
+      topk.push_back(
+          {{"algorithm", topk_algorithm_name(entry.algorithm)}, {"available", entry.available}, {"why", entry.why}});
+    }
+    facts["gpus"].push_back(
+        {{"index", gpu.index},
+         {"name", gpu.name},
+         {"compute_capability", fmt::format("{}.{}", gpu.compute_capability / 10, gpu.compute_capability % 10)},
+         {"sms", gpu.num_sms},
+         {"topk", topk}});
+  }
+  return facts;
+}
+
+void print_cuda(const nlohmann::ordered_json& facts) {
+  const auto text = [](const nlohmann::ordered_json& value) { return value.get<std::string>(); };
+  const std::string archs = text(facts["built_for"]);
+  print_out("{:16} {}\n", "cuda", archs.empty() ? core::kNoCudaInBuild : "kernels for sm " + archs);
+  // A build without CUDA has said why already.
+  if (facts.contains("why_none") && !archs.empty()) print_out("{:16} none: {}\n", "gpu", text(facts["why_none"]));
+  for (const auto& gpu : facts["gpus"]) {
+    print_out("{:16} {}, compute capability {}, {} multiprocessors\n", fmt::format("gpu {}", gpu["index"].get<int>()),
+              text(gpu["name"]), text(gpu["compute_capability"]), gpu["sms"].get<int>());
+    std::string names;
+    std::map<std::string, std::string> missing;  // algorithms by the reason, which most often is one for all
+    for (const auto& entry : gpu["topk"]) {
+      std::string& list = entry["available"].get<bool>() ? names : missing[text(entry["why"])];
+      list += (list.empty() ? "" : ", ") + text(entry["algorithm"]);
+    }
+    print_out("{:16} {}\n", "  top-k", names.empty() ? "none" : names);
+    for (const auto& [why, list] : missing) print_out("{:16} {}: {}\n", "  without", list, why);
+  }
+}
+
 nlohmann::ordered_json machine_facts() {
   return {{"version", TAMIS_VERSION},
           {"cpu", core::cpu_name()},
           {"simd", core::simd_target()},
           {"threads", std::thread::hardware_concurrency()},
-          {"cuda", "this binary has no CUDA kernels"}};
+          {"cuda", cuda_facts()}};
 }
 
 nlohmann::ordered_json model_facts(const std::string& directory) {
@@ -72,6 +118,7 @@ void info(const InfoOptions& options) {
     }
   };
   print(facts);
+  print_cuda(facts["cuda"]);
   if (facts.contains("model")) {
     print_out("\n");
     print(facts["model"]);

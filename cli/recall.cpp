@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "commands.hpp"
+#include "device.hpp"
 #include "engine/recall.hpp"
 #include "options.hpp"
 #include "output.hpp"
@@ -16,7 +17,7 @@ namespace {
 struct RecallOptions {
   std::string model;
   std::vector<std::int64_t> lengths = {512, 2048}, topk = {8, 16, 64};
-  std::string kv_cache = "fp8";
+  std::string kv_cache = "fp8", device = "cpu";
   std::int64_t trials = 4;
   std::uint64_t seed = 0;
   int threads = 0;
@@ -24,6 +25,7 @@ struct RecallOptions {
 };
 
 void recall(const RecallOptions& options) {
+  const std::unique_ptr<model::TopkBackend> topk_backend = open_topk_backend(options.device);
   const model::Tokenizer tokenizer = model::Tokenizer::open(options.model);
   model::Transformer transformer = model::Transformer::open(options.model);
   // Whatever is wrong with a length is said before a line of the table is there.
@@ -40,6 +42,7 @@ void recall(const RecallOptions& options) {
       config.kv_precision = kKvPrecisions.at(options.kv_cache);
       config.selection = {.topk = topk, .random = options.random_selection, .seed = options.seed};
       config.num_threads = options.threads;
+      config.topk_backend = topk_backend.get();
       const auto progress = [&](std::int64_t done) {
         if (!terminal) return;
         print_err("\rlength {}, topk {}: text {} of {} ", length, topk, done, options.trials);
@@ -102,6 +105,7 @@ void add_recall(CLI::App& app, int& /*exit_code*/) {
   add_seed(command, options->seed, "Of the texts and of the random selection");
   command->add_flag("--random-selection", options->random_selection, "The control: attend to random entries");
   add_threads(command, options->threads);
+  add_device(command, options->device);
   command->add_flag("--json", options->json,
                     "One JSON object a line: length, topk, kv_cache, selection, digits, right, share");
   command->callback([options] { recall(*options); });

@@ -13,6 +13,7 @@
 
 #include "commands.hpp"
 #include "core/check.hpp"
+#include "device.hpp"
 #include "engine/single_pass.hpp"
 #include "model/safetensors.hpp"
 #include "options.hpp"
@@ -176,11 +177,18 @@ Row compare_logits(const Golden& golden, const std::vector<float>& logits, std::
   return row;
 }
 
-void verify(const std::string& directory, const std::string& golden_path, bool json, int threads, int& exit_code) {
-  const Golden golden{model::SafetensorsReader::open_file(golden_path)};
+struct VerifyOptions {
+  std::string model, golden, device = "cpu";
+  bool json = false;
+  int threads = 0;
+};
+
+void verify(const VerifyOptions& options, int& exit_code) {
+  const std::unique_ptr<model::TopkBackend> topk = open_topk_backend(options.device);
+  const Golden golden{model::SafetensorsReader::open_file(options.golden)};
   const std::vector<std::int32_t> tokens = golden.list("input_ids");
   TAMIS_CHECK(!tokens.empty(), Status::kDataError, "golden file: input_ids is empty");
-  model::Transformer transformer = model::Transformer::open(directory);
+  model::Transformer transformer = model::Transformer::open(options.model);
   // Before memory is taken for the step.
   const auto count = static_cast<std::int64_t>(tokens.size());
   const model::ModelConfig& config = transformer.config();
@@ -188,9 +196,12 @@ void verify(const std::string& directory, const std::string& golden_path, bool j
               " tokens, the model's limit is ", config.max_position_embeddings);
   check_shape(golden, "logits", {count, config.vocab_size});
   Comparer comparer(golden);
-  const std::vector<float> logits = engine::single_pass(
-      transformer, tokens,
-      {.selection = {}, .kv_precision = model::KvPrecision::kFloat32, .observer = &comparer, .num_threads = threads});
+  const std::vector<float> logits = engine::single_pass(transformer, tokens,
+                                                        {.selection = {},
+                                                         .kv_precision = model::KvPrecision::kFloat32,
+                                                         .observer = &comparer,
+                                                         .topk_backend = topk.get(),
+                                                         .num_threads = options.threads});
   comparer.rows.push_back(compare_logits(golden, logits, count));
 
   // A tensor of the file that never passed by would otherwise count as agreement.
@@ -199,14 +210,14 @@ void verify(const std::string& directory, const std::string& golden_path, bool j
   for (const auto& [name, tensor] : golden.file.tensors()) {
     if (!seen.contains(name)) comparer.rows.push_back({.name = name, .note = "not produced by the model", .ok = false});
   }
-  if (!json) {
+  if (!options.json) {
     print_out("{} tokens, fp32 caches\n{:24} {:>9} {:>10} {:>10}\n", tokens.size(), "tensor", "elements", "worst",
               "limit");
   }
   bool all_ok = true;
   for (const Row& row : comparer.rows) {
     all_ok &= row.ok;
-    if (json) {
+    if (options.json) {
       print_out("{}\n", nlohmann::json({{"tensor", row.name},
                                         {"elements", row.elements},
                                         {"worst", row.worst},
@@ -219,15 +230,9 @@ void verify(const std::string& directory, const std::string& golden_path, bool j
                 row.ok ? "ok" : "OUT OF TOLERANCE", row.note.empty() ? "" : "  ", row.note);
     }
   }
-  if (!json) print_out("{}\n", all_ok ? "all within tolerance" : "some tensors are out of tolerance");
+  if (!options.json) print_out("{}\n", all_ok ? "all within tolerance" : "some tensors are out of tolerance");
   if (!all_ok) exit_code = 1;
 }
-
-struct VerifyOptions {
-  std::string model, golden;
-  bool json = false;
-  int threads = 0;
-};
 
 }  // namespace
 
@@ -244,9 +249,9 @@ void add_verify(CLI::App& app, int& exit_code) {
       ->check(CLI::Validator(check_path, ""))
       ->type_name("FILE");
   add_threads(command, options->threads);
+  add_device(command, options->device);
   command->add_flag("--json", options->json, "One JSON object a tensor");
-  command->callback(
-      [options, &exit_code] { verify(options->model, options->golden, options->json, options->threads, exit_code); });
+  command->callback([options, &exit_code] { verify(*options, exit_code); });
 }
 
 }  // namespace tamis::cli

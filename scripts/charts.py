@@ -10,6 +10,7 @@ several lines of the same case, the last one counts. The output depends on these
 
 import argparse
 import json
+import math
 import os
 import sys
 from xml.sax.saxutils import escape
@@ -21,27 +22,33 @@ BEGIN, END = "<!-- measured: begin (scripts/charts.py writes this part) -->", "<
 # Everything of a row that is not what it measured.
 RESULTS = {"us", "spread", "floor_us", "goal_us", "checked", "repeats", "commit", "bytes", "flops", "entries", "digits",
            "right", "share"}
+TORCH = "torch.topk"  # the algorithm of its rows in GPU files
 # Shape by name, in the order of labels. A head size goes with its cache layout and is left out.
 SHAPE = ["rows", "width", "columns", "k", "ratio", "requests", "tokens", "heads", "window", "topk"]
 
 
-def read_rows(name):
-    """Rows of docs/measurements/<name>, the last of each case, in the order of their first appearance."""
+def read_lines(name):
+    """All rows of docs/measurements/<name>; none where there is no such file."""
     path = os.path.join(ROOT, FOLDER, name)
     if not os.path.exists(path):
-        return []
-    rows = {}
+        return
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                yield json.loads(line)
             except ValueError as error:
                 raise SystemExit(f"charts: {FOLDER}/{name}:{number}: not JSON: {error}")
-            key = json.dumps({k: v for k, v in row.items() if k not in RESULTS and not isinstance(v, (float, list))},
-                             sort_keys=True)
-            rows[key] = row
+
+
+def read_rows(name):
+    """The last row of each case, in the order of their first appearance."""
+    rows = {}
+    for row in read_lines(name):
+        key = json.dumps({k: v for k, v in row.items() if k not in RESULTS and not isinstance(v, (float, list))},
+                         sort_keys=True)
+        rows[key] = row
     return list(rows.values())
 
 
@@ -63,6 +70,11 @@ def case_name(row):
     return ", ".join(parts)
 
 
+def shape_name(row):
+    """The shape as in the table of goals."""
+    return f"{row['rows']:,} x {row['width']:,}, k {row['k']:,}"
+
+
 # --- Drawing ---------------------------------------------------------------------------------------------------------
 
 STYLE = """<style>
@@ -80,8 +92,9 @@ STYLE = """<style>
 WIDTH, LABELS, VALUES, ROW = 900, 400, 130, 22
 
 
-def bar_chart(title, note, bars, axis, goal=None):
-    """Horizontal bars. bars: (label, length, text, class); axis: (largest, step, unit); goal: (position, text)."""
+def bar_chart(title, note, bars, axis, goal=None, texts_from=0):
+    """Horizontal bars. bars: (label, length, text, class), or None for a gap; axis: (largest, step, unit);
+    goal: (position, text); texts_from: no text begins before this position."""
     largest, step, unit = axis
     left, right, top = LABELS + 10, WIDTH - VALUES, 52
     bottom = top + ROW * len(bars)
@@ -95,11 +108,14 @@ def bar_chart(title, note, bars, axis, goal=None):
         out.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 6}" y2="{bottom}"/>')
         out.append(f'<text class="axis" x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{tick:g}{unit}</text>')
         tick += step
-    for i, (label, length, text, kind) in enumerate(bars):
+    for i, bar in enumerate(bars):
+        if bar is None:
+            continue
+        label, length, text, kind = bar
         y = top + ROW * i
         out.append(f'<text x="{LABELS}" y="{y + 13}" text-anchor="end">{escape(label)}</text>')
         out.append(f'<rect class="{kind}" x="{left}" y="{y + 2}" width="{at(length) - left:.1f}" height="{ROW - 7}" rx="2"/>')
-        out.append(f'<text x="{at(length) + 6:.1f}" y="{y + 13}">{escape(text)}</text>')
+        out.append(f'<text x="{at(max(length, texts_from)) + 6:.1f}" y="{y + 13}">{escape(text)}</text>')
     if goal:
         x = at(goal[0])
         out.append(f'<line class="goal" x1="{x:.1f}" x2="{x:.1f}" y1="{top - 6}" y2="{bottom}"/>')
@@ -109,8 +125,16 @@ def bar_chart(title, note, bars, axis, goal=None):
     return "\n".join(out) + "\n"
 
 
+def commits(rows):
+    """The commits of some rows, in the order in which they are met."""
+    names = list(dict.fromkeys(row["commit"] for row in rows))
+    return f"commit{'' if len(names) == 1 else 's'} {', '.join(names)}"
+
+
 def machine(rows):
     row = rows[-1]
+    if row.get("device") == "cuda":
+        return f"{row['gpu']}, driver {row['driver']}, CUDA {row['cuda']}, {commits(rows)}"
     threads = row["threads"]
     return f"{row['cpu']}, {threads} thread{'' if threads == 1 else 's'}, commit {row['commit']}"
 
@@ -147,6 +171,174 @@ def transformers_chart(row):
                      f"fp32, {machine([row])}, torch {row['torch']}", bars, (largest, step, " ms"))
 
 
+# --- Top-k on the GPU ------------------------------------------------------------------------------------------------
+
+KINDS_GOAL = 1.1  # kOtherKindsGoal of bench/cuda/topk_targets.hpp: the goal of other distributions over the normal time
+KIND_NAMES = {"normal_plus_100": "normal + 100", "normal_times_1e_8": "normal x 1e-8", "relu_90": "ReLU, 90% zeros"}
+HEADLINES = ((1, 262144, 512), (64, 262144, 512), (256, 1048576, 512))
+
+GPU_STYLE = """<style>
+  .cited { fill: none; stroke: #59636e; stroke-dasharray: 3 2; }
+  .floormark { stroke: #1f2328; stroke-width: 2; } .goalmark { stroke: #bc4c00; stroke-width: 2; }
+  .value { font-size: 10px; } .head { font-weight: 600; }
+  @media (prefers-color-scheme: dark) {
+    .cited { stroke: #9198a1; } .floormark { stroke: #e6edf3; } .goalmark { stroke: #f0883e; }
+  }
+</style>"""
+
+
+def read_gpu_topk(name):
+    """The last row of each case by (dtype, rows, width, k, distribution), in the order of their first appearance: ours,
+    whatever its algorithm, and torch.topk's."""
+    ours, torch = {}, {}
+    for row in read_lines(name):
+        case = (row["dtype"], row["rows"], row["width"], row["k"], row["distribution"])
+        (torch if row["algorithm"] == TORCH else ours)[case] = row
+    return ours, torch
+
+
+def kind_ratio(row):
+    """Time over that of the normal distribution in the same run, which the goal is a multiple of."""
+    return KINDS_GOAL * row["us"] / row["goal_us"]
+
+
+def log_ticks(least, most):
+    """1, 2, 5, 10, ... from the last below `least` to the first that is no less than `most`."""
+    steps = [digit * 10.0**power for power in range(-3, 9) for digit in (1, 2, 5)]
+    first = max(i for i, step in enumerate(steps) if step < least)
+    last = min(i for i, step in enumerate(steps) if step >= most)
+    return steps[first:last + 1]
+
+
+def gpu_topk_chart(title, ours, torch):
+    """A group of bars for each shape of the table of goals, on one logarithmic axis of time."""
+    bar_height, group_gap, left, right, top = 11, 9, 190, WIDTH - 130, 78
+    groups = []  # (dtype, shape, our row, bars); a bar: (us, text, class)
+    for case, row in ours.items():
+        if "best_other_us" not in row:
+            continue
+        bars = [(row["us"], f"{microseconds(row['us'])}, {100 * row['floor_us'] / row['us']:.0f}% of floor", "bar"),
+                (row["best_other_us"], f"{microseconds(row['best_other_us'])} {row['best_other']}", "cited")]
+        if case in torch:
+            bars.append((torch[case]["us"], f"{microseconds(torch[case]['us'])} torch.topk", "other"))
+        else:
+            bars.append((row["table_torch_us"], f"{microseconds(row['table_torch_us'])} torch.topk", "cited"))
+        groups.append((row["dtype"], shape_name(row), row, bars))
+    groups.sort(key=lambda group: group[0] != "fp32")  # stable: the table's order otherwise
+
+    times = [bar[0] for group in groups for bar in group[3]]
+    marks = [row[name] for _, _, row, _ in groups for name in ("floor_us", "goal_us")]
+    ticks = log_ticks(min(times + marks), max(times + marks))
+    at = lambda us: left + (right - left) * math.log(us / ticks[0]) / math.log(ticks[-1] / ticks[0])
+    body, y, dtype = [], top, None
+    for group_dtype, shape, row, bars in groups:
+        if group_dtype != dtype:
+            y += 0 if dtype is None else 6
+            body.append(f'<text class="head" x="10" y="{y + 11}">{escape(group_dtype)}</text>')
+            dtype = group_dtype
+        body.append(f'<text x="{left - 10}" y="{y + bar_height * len(bars) / 2 + 4:g}" text-anchor="end">{escape(shape)}</text>')
+        marks_y = f'y1="{y - 2}" y2="{y + bar_height + 1}"'
+        for i, (us, text, kind) in enumerate(bars):
+            end = at(us)
+            body.append(f'<rect class="{kind}" x="{left}" y="{y + 1.5}" width="{end - left:.1f}" height="{bar_height - 3}" rx="1"/>')
+            if i == 0:
+                end = max(end, at(row["goal_us"]))
+                body.append(f'<line class="floormark" x1="{at(row["floor_us"]):.1f}" x2="{at(row["floor_us"]):.1f}" {marks_y}/>')
+                body.append(f'<line class="goalmark" x1="{at(row["goal_us"]):.1f}" x2="{at(row["goal_us"]):.1f}" {marks_y}/>')
+            body.append(f'<text class="value" x="{end + 5:.1f}" y="{y + 9}">{escape(text)}</text>')
+            y += bar_height
+        y += group_gap
+    bottom = y - group_gap + 6
+
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 58}" role="img" '
+           f'aria-label="{escape(title)}">', STYLE, GPU_STYLE, f'<text class="title" x="10" y="20">{escape(title)}</text>']
+    x = 10
+    versions = sorted({torch[case]["torch"] for case in torch})
+    for kind, text in (("bar", "tamis"), ("cited", "best other library, cited from another run of an H200"),
+                       ("other", f"torch.topk {', '.join(versions)}, same run" if versions else ""),
+                       ("floormark", "read floor"), ("goalmark", "goal")):
+        if not text:
+            continue
+        if kind.endswith("mark"):
+            out.append(f'<line class="{kind}" x1="{x + 9}" x2="{x + 9}" y1="33" y2="46"/>')
+        else:
+            out.append(f'<rect class="{kind}" x="{x}" y="35.5" width="18" height="9" rx="1"/>')
+        out.append(f'<text class="note" x="{x + 24}" y="44">{escape(text)}</text>')
+        x += 46 + round(5.7 * len(text))
+    for us in ticks:
+        unit = f"{us / 1000:g} ms" if us >= 1000 else f"{us:g} us"
+        out.append(f'<line class="grid" x1="{at(us):.1f}" x2="{at(us):.1f}" y1="{top - 6}" y2="{bottom}"/>')
+        for label_y in (top - 11, bottom + 14):
+            out.append(f'<text class="axis" x="{at(us):.1f}" y="{label_y}" text-anchor="middle">{unit}</text>')
+    out += body
+    machines = machine([row for _, _, row, _ in groups] + list(torch.values()))
+    for i, note in enumerate(("Time of a call in a replayed CUDA graph, inputs rotated past the L2; the axis is logarithmic. Normal scores. "
+                              "Read floor: a kernel",
+                              f"that only reads the same scores, in the same run; % of floor: floor / time. {machines}")):
+        out.append(f'<text class="note" x="10" y="{bottom + 34 + 15 * i}">{escape(note)}</text>')
+    out.append("</svg>")
+    return "\n".join(out) + "\n"
+
+
+def gpu_kinds_chart(title, ours):
+    """Time of each kind of scores, relative to the normal one."""
+    kinds = {}  # rows by shape
+    for row in ours.values():
+        if row["distribution"] != "normal" and row["goal_us"]:
+            kinds.setdefault((row["dtype"], shape_name(row)), []).append(row)
+    if not kinds:
+        return None
+    bars, used = [], []
+    for (dtype, shape), rows in kinds.items():
+        normal = [row for row in ours.values()
+                  if (row["dtype"], shape_name(row), row["distribution"]) == (dtype, shape, "normal")]
+        bars += [None] if bars else []
+        for row in normal + rows:
+            ratio = 1 if row["distribution"] == "normal" else kind_ratio(row)
+            kind = KIND_NAMES.get(row["distribution"], row["distribution"].replace("_", " "))
+            bars.append((f"{dtype}, {shape}: {kind}", ratio, f"{ratio:.2f}x, {microseconds(row['us'])}",
+                         "other" if row["distribution"] == "normal" else "bar"))
+        used += normal + rows
+    largest = max(1.25, math.ceil(4 * max(bar[1] for bar in bars if bar)) / 4)
+    return bar_chart(title, f"Time over that of normal scores in the same run. {machine(used)}", bars, (largest, 0.25, "x"),
+                     (KINDS_GOAL, f"goal: at most {KINDS_GOAL}x"), texts_from=KINDS_GOAL)
+
+
+def gpu_topk_figures(ours, torch):
+    """Rows of the README: headlines, then what all shapes of the table of goals come to."""
+    figures = []
+    table = {case: row for case, row in ours.items() if "best_other_us" in row}
+    for headline in HEADLINES:
+        case = ("fp32", *headline, "normal")
+        if case not in table:
+            continue
+        row = table[case]
+        text = f"{100 * row['floor_us'] / row['us']:.0f}% of the speed of only reading them"
+        text += f" (goal {microseconds(row['goal_us'])}); {row['best_other_us'] / row['us']:.2f}x as fast as {row['best_other']}"
+        text += f" ({microseconds(row['best_other_us'])}, cited from another run)"
+        if case in torch:
+            text += f" and {torch[case]['us'] / row['us']:.1f}x torch.topk {torch[case]['torch']}"
+        figures.append((f"top-k on the GPU, {shape_name(row)}, fp32", microseconds(row["us"]), text, machine([row])))
+    if table:
+        rows = sorted(table.values(), key=lambda row: row["floor_us"] / row["us"])
+        share = lambda row: f"{100 * row['floor_us'] / row['us']:.0f}%"
+        name = lambda row: f"{row['dtype']} {shape_name(row)}"
+        figures.append(("top-k on the GPU, share of the read floor's speed", f"{share(rows[0])} to {share(rows[-1])}",
+                        f"least at {name(rows[0])}, most at {name(rows[-1])}", machine(list(table.values()))))
+        met = sum(row["us"] <= row["goal_us"] for row in rows)
+        faster = sum(row["us"] < row["best_other_us"] for row in rows)
+        figures.append(("top-k on the GPU, goals met", f"{met} of {len(rows)} shapes",
+                        f"faster than the best other library in {faster} of {len(rows)}", machine(list(table.values()))))
+    kinds = [row for row in ours.values() if row["distribution"] != "normal" and row["goal_us"]]
+    if kinds:
+        worst = max(kinds, key=kind_ratio)
+        met = sum(row["us"] <= row["goal_us"] for row in kinds)
+        figures.append(("top-k on the GPU, slowest kind of scores", f"{kind_ratio(worst):.2f}x the normal time",
+                        f"{KIND_NAMES.get(worst['distribution'], worst['distribution'].replace('_', ' '))}, {shape_name(worst)}; "
+                        f"goal at most {KINDS_GOAL}x, met by {met} of {len(kinds)}", machine(kinds)))
+    return figures
+
+
 # --- What there is ---------------------------------------------------------------------------------------------------
 
 
@@ -170,6 +362,13 @@ def outputs():
                     other[name] == row[name] for name in ("rows", "width", "k", "dtype", "distribution", "threads")):
                 figures.append(("the same by `std::nth_element` over pairs", microseconds(other["us"]),
                                 f"tamis is {other['us'] / row['us']:.1f}x as fast (goal 5x)", machine([other])))
+    gpu, torch = read_gpu_topk("topk_h200.jsonl")
+    if any("best_other_us" in row for row in gpu.values()):
+        files[chart("topk_h200")] = gpu_topk_chart("Top-k on the GPU beside other libraries", gpu, torch)
+    kinds = gpu_kinds_chart("Top-k on the GPU, other kinds of scores", gpu)
+    if kinds:
+        files[chart("topk_h200_distributions")] = kinds
+    figures += gpu_topk_figures(gpu, torch)
     for name, title in (("compressor_cpu", "Compressor steps"), ("indexer_cpu", "Index scores and selection"),
                         ("sparse_mla_cpu", "Sparse attention")):
         rows = read_rows(name + ".jsonl")
@@ -208,6 +407,8 @@ def outputs():
         lines += ["", f"How to repeat it: [{FOLDER}]({FOLDER}/README.md).".replace(os.sep, "/"), ""]
         for name, alt in (("recall_cpu", "Digits found again, by the indexer's choice and at random"),
                           ("topk_cpu", "Top-k against a SIMD sum of the same rows"),
+                          ("topk_h200", "Top-k on the GPU beside other libraries"),
+                          ("topk_h200_distributions", "Top-k on the GPU, other kinds of scores over the normal one"),
                           ("transformers_cpu", "Time a token beside transformers")):
             if chart(name) in files:
                 lines += [f"![{alt}]({chart(name)})", ""]

@@ -60,6 +60,9 @@ First steps:
 Environment:
   TAMIS_JOBS=N          Parallel jobs (default: all cores).
   TAMIS_WERROR=1        Warnings are errors, as in CI.
+  TAMIS_CUDA_ARCHS=LIST GPU architectures of gpu-stage, e.g. '90a;100f' (default: 90a).
+  TAMIS_STAGE=FOLDER    For gpu-test: the unpacked stage to run.
+  TAMIS_LOGS=FOLDER     Where gpu-test keeps what its programs print (default: build/gpu-test).
   TAMIS_NO_SETUP=1      Install nothing; CMake then says what it misses.
 HELP
 }
@@ -333,10 +336,10 @@ command_gpu-stage() {
   configure gpu-stage -S . -B build/gpu-stage -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON \
     "-DCMAKE_INSTALL_RPATH=\$ORIGIN/lib" "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags" \
     -DTAMIS_CUDA=on "-DTAMIS_CUDA_ARCHS=${TAMIS_CUDA_ARCHS:-90a}" -DTAMIS_TEST_ROOT=. -DTAMIS_WERROR=$werror
-  build_folder gpu-stage tamis_cli topk_cuda_test
+  build_folder gpu-stage tamis_cli topk_cuda_test engine_test
   rm -rf "$stage"
   mkdir -p "$stage/lib"
-  for program in build/gpu-stage/tamis build/gpu-stage/tests/*_cuda_test; do
+  for program in build/gpu-stage/tamis build/gpu-stage/tests/{topk_cuda,engine}_test; do
     install -s "$program" "$stage/"
     libraries_of "$program"
   done | sort -u | while IFS= read -r library; do install -m 644 "$library" "$stage/lib/"; done

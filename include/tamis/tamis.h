@@ -281,6 +281,16 @@ TAMIS_API tamis_status tamis_topk(const tamis_topk_args* args) TAMIS_NOEXCEPT;
 TAMIS_API tamis_status tamis_topk_choose(const tamis_topk_args* args, tamis_topk_algorithm* algorithm,
                                          const char** why) TAMIS_NOEXCEPT;
 
+/// Whether calls on a device can take an algorithm at all, or with TAMIS_TOPK_ALGORITHM_AUTO any algorithm: whether it
+/// was built, and whether there is a device that runs it. A device that is not there is an answer, not an error.
+/// @param device_kind  TAMIS_DEVICE_CPU or TAMIS_DEVICE_CUDA.
+/// @param available    Out: 1 or 0.
+/// @param why          Out, may be null: the reason for 0, empty for 1. Belongs to the calling thread and is valid
+/// until
+///                     its next call of this function or its end; longer than 1,023 bytes, it is cut and ends in "...".
+TAMIS_API tamis_status tamis_topk_support(int32_t device_kind, int32_t device_index, tamis_topk_algorithm algorithm,
+                                          int32_t* available, const char** why) TAMIS_NOEXCEPT;
+
 /// Row ends for next_n query rows a request: max(0, seq_lens[r] - next_n + 1 + i) / compress_ratio.
 /// @param row_ends  [num_requests * next_n], out.
 TAMIS_API tamis_status tamis_topk_row_ends(const int32_t* seq_lens, int64_t num_requests, int64_t next_n,

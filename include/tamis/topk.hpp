@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "tamis/tensor.hpp"
 
@@ -107,6 +109,20 @@ struct TopkChoice {
   const char* why;
 };
 TopkChoice topk_choose(const TopkArgs& args);
+
+/// Whether calls on a device can take an algorithm at all; which of them a given call takes, topk_choose() says.
+struct TopkSupport {
+  TopkAlgorithm algorithm;
+  bool available;
+  std::string why;  ///< Why not: no CUDA in this build, no device and what the driver says, no kernel for this GPU in
+                    ///< this binary and what it was built for, or what the GPU lacks. Empty where available.
+};
+
+/// The algorithms of a kind of device, each once, in the order in which the rules try them. On the CPU all are
+/// available. For CUDA the device is asked, so the first call may take as long as starting the driver takes; a device
+/// that is not there is an answer, not an error.
+/// @throws Error kInvalidArgument if device.kind is neither kCpu nor kCuda.
+std::vector<TopkSupport> topk_support(Device device);
 
 /// Name of an algorithm: auto, identity, simd_filter, select, registers, stream, cluster, grid, cub.
 const char* topk_algorithm_name(TopkAlgorithm algorithm) noexcept;

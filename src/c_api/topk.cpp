@@ -1,5 +1,9 @@
 #include "tamis/topk.hpp"
 
+#include <cstring>
+#include <string>
+#include <vector>
+
 #include "c_api/args.hpp"
 #include "c_api/guard.hpp"
 
@@ -53,6 +57,32 @@ TopkArgs topk_args(const tamis_topk_args* args) {
   return out;
 }
 
+// The reason that tamis_topk_support() last gave on this thread. Fixed, so that nothing is left to free at its end.
+constexpr std::size_t kWhyBytes = 1024;
+thread_local char why_text[kWhyBytes] = "";
+
+void keep_why(const std::string& why) {
+  const std::string text = why.size() < kWhyBytes ? why : why.substr(0, kWhyBytes - 4) + "...";
+  std::memcpy(why_text, text.c_str(), text.size() + 1);
+}
+
+// Why a device cannot take an algorithm; empty if it can.
+std::string why_not(Device device, TopkAlgorithm algorithm) {
+  const std::vector<TopkSupport> support = topk_support(device);
+  std::string why;
+  for (const TopkSupport& entry : support) {
+    if (algorithm == TopkAlgorithm::kAuto) {
+      if (entry.available) return {};
+      if (why.empty()) why = entry.why;
+    } else if (entry.algorithm == algorithm) {
+      return entry.why;
+    }
+  }
+  if (algorithm == TopkAlgorithm::kAuto) return why;
+  return core::concat(topk_algorithm_name(algorithm), " is no algorithm of ",
+                      device.kind == Device::Kind::kCpu ? "the CPU" : "CUDA");
+}
+
 }  // namespace
 }  // namespace tamis::c_api
 
@@ -82,6 +112,19 @@ tamis_status tamis_topk_choose(const tamis_topk_args* args, tamis_topk_algorithm
     const tamis::TopkChoice choice = tamis::topk_choose(topk_args(args));
     if (algorithm != nullptr) *algorithm = static_cast<tamis_topk_algorithm>(choice.algorithm);
     if (why != nullptr) *why = choice.why;
+  });
+}
+
+tamis_status tamis_topk_support(int32_t device_kind, int32_t device_index, tamis_topk_algorithm algorithm,
+                                int32_t* available, const char** why) noexcept {
+  return guarded([&] {
+    require({"topk_support", "available"}, available);
+    const tamis::Device on = device({"topk_support", "device"}, {device_kind, device_index});
+    const auto which = enumerator({"topk_support", "algorithm"}, algorithm, tamis::TopkAlgorithm::kCub);
+    const std::string reason = why_not(on, which);
+    keep_why(reason);
+    *available = reason.empty() ? 1 : 0;
+    if (why != nullptr) *why = why_text;
   });
 }
 

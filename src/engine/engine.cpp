@@ -57,6 +57,14 @@ Engine::Engine(model::Transformer& model, const EngineConfig& config)
   capacity.c4_state = std::max(capacity.c4_state, one.c4_state);
   capacity.c128_state = std::max(capacity.c128_state, one.c128_state);
   caches_ = std::make_unique<KvCaches>(m, config.kv_precision, capacity);
+  if (config.topk_backend != nullptr) {
+    const std::int64_t tokens = std::min<std::int64_t>(config.cache_tokens, m.max_position_embeddings);
+    config.topk_backend->reserve({.rows = std::min(config.step_tokens, config.cache_tokens),
+                                  .columns = tokens / 4,
+                                  .k = config.selection.topk > 0 ? config.selection.topk : m.index_topk,
+                                  .page_size = model::kPageTokens / 4,
+                                  .num_threads = config.num_threads});
+  }
 }
 
 Engine::~Engine() = default;
@@ -158,10 +166,12 @@ bool Engine::step() {
   const model::StepBatch& batch = builder_.finish();
   const auto vocab = static_cast<std::size_t>(model_.config().vocab_size);
   logits_.resize(logit_rows_.size() * vocab);
-  model_.forward(
-      batch, caches_->layers(),
-      {.selection = config_.selection, .kv_precision = config_.kv_precision, .num_threads = config_.num_threads},
-      logits_.data(), stats_.stages);
+  model_.forward(batch, caches_->layers(),
+                 {.selection = config_.selection,
+                  .kv_precision = config_.kv_precision,
+                  .topk_backend = config_.topk_backend,
+                  .num_threads = config_.num_threads},
+                 logits_.data(), stats_.stages);
   for (const Advance& advance : advances_) advance.request->num_processed = advance.end;
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ++stats_.steps;

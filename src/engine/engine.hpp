@@ -24,6 +24,8 @@ struct EngineConfig {
   std::int64_t max_requests = 64;     ///< requests that may run at once
   model::Selection selection;
   int num_threads = 0;
+  model::TopkBackend* topk_backend = nullptr;  ///< who runs the indexer's selection, see make_topk_backend(); must
+                                               ///< outlive the engine. Null: the CPU. Never changes a token.
 };
 
 using RequestId = std::int64_t;

@@ -252,6 +252,7 @@ void Attention::select(const float* x, const float* q_lora, const Context& conte
   args.indices = {selected_slots_, DType::kInt32, {tokens, selected_width_}};
   args.num_threads = context.num_threads;
   const auto run = [&] {
+    if (context.topk_backend != nullptr) return context.topk_backend->index_topk(args);
     args.workspace_bytes = index_topk_workspace_bytes(args);
     args.workspace = indexer_->workspace.get(static_cast<std::int64_t>(args.workspace_bytes));
     index_topk(args);

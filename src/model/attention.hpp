@@ -10,6 +10,7 @@
 #include "model/checkpoint.hpp"
 #include "model/config.hpp"
 #include "model/step.hpp"
+#include "model/topk_backend.hpp"
 
 namespace tamis::model {
 
@@ -49,6 +50,7 @@ class Attention {
     bool hadamard;  ///< rotate indexer vectors before they are quantised
     StageTimes& times;
     Observer* observer;
+    TopkBackend* topk_backend;  ///< null: index_topk() on the CPU
     int num_threads;
   };
 

@@ -168,9 +168,10 @@ void Transformer::forward(const StepBatch& batch, std::span<const LayerCaches> c
 
     collapse(layer.attn_connection, layer.attn_norm);
     observe("attn_in", x);
-    layer.attention.forward(x, u,
-                            {batch, indices, rope, caches[l], options.selection,
-                             options.kv_precision == KvPrecision::kFloat8, times, options.observer, threads});
+    layer.attention.forward(
+        x, u,
+        {batch, indices, rope, caches[l], options.selection, options.kv_precision == KvPrecision::kFloat8, times,
+         options.observer, options.topk_backend, threads});
     observe("attn_out", u);
     expand(layer.attn_connection);
 

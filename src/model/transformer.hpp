@@ -11,11 +11,13 @@
 #include "model/hyper_connection.hpp"
 #include "model/moe.hpp"
 #include "model/step.hpp"
+#include "model/topk_backend.hpp"
 
 namespace tamis::model {
 
 /// A DeepSeek-V4 model: weights and the forward pass of one step, in fp32 on the CPU, through the operations of
-/// include/tamis. Knows nothing of requests and pages beyond what a StepBatch says.
+/// include/tamis; the indexer's selection may run elsewhere. Knows nothing of requests and pages beyond what a
+/// StepBatch says.
 ///
 /// A token's result does not depend on the other tokens of the step, nor on how its prompt was split into steps: the
 /// operations promise it, products do (gemm::Linear), and the rest works row by row.
@@ -31,6 +33,7 @@ class Transformer {
     Selection selection;
     KvPrecision kv_precision = KvPrecision::kFloat32;
     Observer* observer = nullptr;
+    TopkBackend* topk_backend = nullptr;  ///< who runs the indexer's selection; null: index_topk() on the CPU
     int num_threads = 0;
   };
 

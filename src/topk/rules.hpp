@@ -58,7 +58,7 @@ static_assert(choose_topk_rule(kTopkFilterMaxK + 2, kTopkFilterMaxK + 1).algorit
 /// What the rules need to know of a GPU. The defaults are an H200's.
 struct TopkGpu {
   int num_sms = 132;
-  int largest_cluster = 16;  // blocks; 1: no clusters
+  int largest_cluster = 8;  // blocks; 1: no clusters
   std::int64_t max_shared_bytes = 232448;
 };
 
@@ -68,7 +68,8 @@ struct TopkCase {
   TopkOrder order = TopkOrder::kPosition;
 };
 
-/// Shared memory of the kernels that filter beside their candidates, rounded up; the launcher holds it against the kernel.
+/// Shared memory of the kernels that filter beside their candidates, rounded up; the launcher holds it against the
+/// kernel.
 inline constexpr std::int64_t kTopkFilterSharedBytes = 69 * 1024;
 
 /// Candidates that a block of stream, cluster and grid holds: several times k, so that those that a sampled bar lets
@@ -94,11 +95,12 @@ constexpr std::int64_t topk_filter_max_k(const TopkGpu& gpu) {
   return 0;
 }
 
-/// Blocks of a row's cluster: as many as two a multiprocessor allow, while each has a few thousand scores.
+/// Blocks of a row's cluster: as many as there are multiprocessors for, while each has a few thousand scores.
 constexpr int topk_cluster_blocks(std::int64_t rows, std::int64_t width, const TopkGpu& gpu) {
   int blocks = 2;
-  while (2 * blocks <= gpu.largest_cluster && rows * 2 * blocks <= 2 * gpu.num_sms && width >= 4096 * 2 * blocks)
+  while (2 * blocks <= gpu.largest_cluster && rows * 2 * blocks <= gpu.num_sms && width >= 4096 * 2 * blocks) {
     blocks *= 2;
+  }
   return blocks;
 }
 
@@ -148,12 +150,12 @@ inline constexpr TopkCudaRule kTopkCudaRules[] = {
      "one block holds the row in registers and counts it exactly, without a sample"},
     {TopkAlgorithm::kGrid, "grid", false, false, kTopkAnyK, kTopkFilterK, kTopkFilterK, 1.0 / 16, 4 << 20,
      "k <= 4096, width >= 4194304, rows <= SMs / 16",
-     "so few and so long that 16 blocks a row would leave most of the memory's speed unused"},
-    {TopkAlgorithm::kCluster, "cluster", false, true, kTopkAnyK, kTopkFilterK, kTopkFilterK, 1.0, 0,
-     "k <= 4096, rows <= SMs, a GPU with clusters",
-     "2 to 16 blocks share a row, so that few rows use all multiprocessors; candidates meet in shared memory"},
-    {TopkAlgorithm::kGrid, "grid", false, false, kTopkAnyK, kTopkFilterK, kTopkFilterK, 0.5, 0,
-     "k <= 4096, rows <= SMs / 2",
+     "so few and so long that 8 blocks a row would leave most of the memory's speed unused"},
+    {TopkAlgorithm::kCluster, "cluster", false, true, kTopkAnyK, kTopkFilterK, kTopkFilterK, 0.25, 0,
+     "k <= 4096, rows <= SMs / 4, a GPU with clusters",
+     "4 to 8 blocks share a row, so that few rows use more multiprocessors; candidates meet in shared memory"},
+    {TopkAlgorithm::kGrid, "grid", false, false, kTopkAnyK, kTopkFilterK, kTopkFilterK, 0.25, 0,
+     "k <= 4096, rows <= SMs / 4",
      "the same without clusters: blocks meet in the workspace, which costs a second launch"},
     {TopkAlgorithm::kStream, "stream", false, false, kTopkAnyK, kTopkFilterK, kTopkFilterK, kTopkAnyRows, 0,
      "k <= 4096", "rows enough for one block each: one pass against a sampled bar, at the speed of reading"},
@@ -182,5 +184,9 @@ static_assert(choose_topk_cuda_rule({1, kTopkAnyK, kTopkAnyK, TopkOrder::kByValu
 
 /// What speaks against a forced rule, joined by "; ". Empty if it can serve.
 std::string topk_unmet(const TopkCudaRule& rule, const TopkCase& c, const TopkGpu& gpu);
+
+/// The rule of an unforced call (kAuto), or the forced one.
+/// @throws Error kUnsupported if that cannot serve, listing what is unmet; kInvalidArgument if CUDA has no such one.
+const TopkCudaRule& topk_cuda_rule(const TopkCase& c, TopkAlgorithm forced, const TopkGpu& gpu);
 
 }  // namespace tamis

@@ -190,25 +190,9 @@ void check_workspace(const TopkArgs& args, std::size_t needed) {
 #ifdef TAMIS_HAS_CUDA
 TopkCase case_of(const TopkParams& p) { return {p.rows, p.width, p.k, p.order}; }
 
-const TopkCudaRule& chosen_cuda_rule(const TopkParams& p, TopkAlgorithm forced, const TopkGpu& gpu) {
-  if (forced == TopkAlgorithm::kAuto) return choose_topk_cuda_rule(case_of(p), gpu);
-  std::string names;
-  for (const TopkCudaRule& rule : topk_cuda_rules()) {
-    if (rule.algorithm == forced) {
-      const std::string unmet = topk_unmet(rule, case_of(p), gpu);
-      TAMIS_CHECK(unmet.empty(), Status::kUnsupported, "topk: algorithm ", rule.name,
-                  " cannot serve this call: ", unmet);
-      return rule;
-    }
-    if (names.find(rule.name) == std::string::npos) names += core::concat(", ", rule.name);
-  }
-  core::fail(Status::kInvalidArgument, "topk: algorithm is ", topk_algorithm_name(forced), ", on CUDA it must be auto",
-             names);
-}
-
 topk_cuda::TopkPlan checked_cuda_plan(const TopkParams& p, TopkAlgorithm forced, Device device) {
   const TopkGpu gpu = topk_cuda::topk_gpu(device.index);
-  const TopkCudaRule& rule = chosen_cuda_rule(p, forced, gpu);
+  const TopkCudaRule& rule = topk_cuda_rule(case_of(p), forced, gpu);
   if (p.rows == 0) return {};
   return topk_cuda::make_plan(p, algorithm_of(p, rule.algorithm), gpu);
 }
@@ -229,6 +213,22 @@ std::string topk_unmet(const TopkCudaRule& rule, const TopkCase& c, const TopkGp
     add("k = ", c.k, " must be at most ", limit, by_value ? " by value" : "");
   }
   return unmet;
+}
+
+const TopkCudaRule& topk_cuda_rule(const TopkCase& c, TopkAlgorithm forced, const TopkGpu& gpu) {
+  if (forced == TopkAlgorithm::kAuto) return choose_topk_cuda_rule(c, gpu);
+  std::string names;
+  for (const TopkCudaRule& rule : topk_cuda_rules()) {
+    if (rule.algorithm == forced) {
+      const std::string unmet = topk_unmet(rule, c, gpu);
+      TAMIS_CHECK(unmet.empty(), Status::kUnsupported, "topk: algorithm ", rule.name,
+                  " cannot serve this call: ", unmet);
+      return rule;
+    }
+    if (names.find(rule.name) == std::string::npos) names += core::concat(", ", rule.name);
+  }
+  core::fail(Status::kInvalidArgument, "topk: algorithm is ", topk_algorithm_name(forced), ", on CUDA it must be auto",
+             names);
 }
 
 std::size_t topk_workspace_bytes(const TopkArgs& args) {
@@ -279,7 +279,7 @@ TopkChoice topk_choose(const TopkArgs& args) {
   const TopkParams p = checked_params(args);
 #ifdef TAMIS_HAS_CUDA
   if (const Device device = device_of(args); device.kind == Device::Kind::kCuda) {
-    const TopkCudaRule& rule = chosen_cuda_rule(p, args.algorithm, topk_cuda::topk_gpu(device.index));
+    const TopkCudaRule& rule = topk_cuda_rule(case_of(p), args.algorithm, topk_cuda::topk_gpu(device.index));
     return {rule.algorithm, rule.why};
   }
 #endif

@@ -10,6 +10,7 @@ extern "C" {
 
 const char* c_abi_topk(void);
 const char* c_abi_topk_mapping(void);
+const char* c_abi_topk_support(void);
 const char* c_abi_cache(void);
 const char* c_abi_index(void);
 const char* c_abi_sparse_mla(void);

@@ -120,6 +120,26 @@ const char* c_abi_topk_mapping(void) {
   return NULL;
 }
 
+const char* c_abi_topk_support(void) {
+  int32_t available = -1;
+  const char* why = NULL;
+  tamis_topk_algorithm algorithm;
+  CHECK(tamis_topk_support(TAMIS_DEVICE_CPU, 0, TAMIS_TOPK_ALGORITHM_AUTO, &available, NULL) == TAMIS_OK);
+  CHECK(available == 1);
+  CHECK(tamis_topk_support(TAMIS_DEVICE_CPU, 0, TAMIS_TOPK_ALGORITHM_SELECT, &available, &why) == TAMIS_OK);
+  CHECK(available == 1 && why != NULL && why[0] == '\0');
+  CHECK(tamis_topk_support(TAMIS_DEVICE_CPU, 0, TAMIS_TOPK_ALGORITHM_CLUSTER, &available, &why) == TAMIS_OK);
+  CHECK(available == 0 && strcmp(why, "cluster is no algorithm of the CPU") == 0);
+  // With or without a GPU, each is available or has a reason.
+  for (algorithm = TAMIS_TOPK_ALGORITHM_AUTO; algorithm <= TAMIS_TOPK_ALGORITHM_CUB; ++algorithm) {
+    CHECK(tamis_topk_support(TAMIS_DEVICE_CUDA, 0, algorithm, &available, &why) == TAMIS_OK);
+    CHECK(available == (why[0] == '\0'));
+  }
+  CHECK(tamis_topk_support(TAMIS_DEVICE_CUDA, 9999, TAMIS_TOPK_ALGORITHM_AUTO, &available, &why) == TAMIS_OK);
+  CHECK(available == 0 && why[0] != '\0');
+  return NULL;
+}
+
 // Writes two rows to slots 5 and 1 of a cache of 3 pages of 2 entries, and reads slots 1, -1 and 5 back.
 static const char* cache_round_trip(tamis_cache_layout layout, int64_t head_dim) {
   enum { kPages = 3, kPageSize = 2 };

@@ -28,6 +28,7 @@ namespace {
 
 TEST(CAbi, Topk) { TAMIS_EXPECT_C(c_abi_topk()); }
 TEST(CAbi, TopkMapping) { TAMIS_EXPECT_C(c_abi_topk_mapping()); }
+TEST(CAbi, TopkSupport) { TAMIS_EXPECT_C(c_abi_topk_support()); }
 TEST(CAbi, Cache) { TAMIS_EXPECT_C(c_abi_cache()); }
 TEST(CAbi, Index) { TAMIS_EXPECT_C(c_abi_index()); }
 TEST(CAbi, SparseMla) { TAMIS_EXPECT_C(c_abi_sparse_mla()); }
@@ -127,6 +128,7 @@ TEST(CArgs, NullPointersAreErrors) {
   expect(tamis_topk_choose(nullptr, nullptr, nullptr), "topk: args is null");
   expect(tamis_topk_workspace_bytes(nullptr, &bytes), "topk: args is null");
   expect(tamis_topk_workspace_bytes(&topk, nullptr), "topk: bytes is null");
+  expect(tamis_topk_support(TAMIS_DEVICE_CPU, 0, 0, nullptr, nullptr), "topk_support: available is null");
   expect(tamis_topk_row_ends(nullptr, 1, 1, 4, &ends), "topk_row_ends: seq_lens is null");
   expect(tamis_topk_row_ends(&ends, 1, 1, 4, nullptr), "topk_row_ends: row_ends is null");
   expect(tamis_compress(nullptr), "compress: args is null");
@@ -194,6 +196,14 @@ TEST(CArgs, NumbersThatNameNothingAreErrors) {
       args,
       "topk: scores is on device kind 1 index -1, must be TAMIS_DEVICE_CPU (0) or TAMIS_DEVICE_CUDA (1) and an index "
       ">= 0");
+
+  std::int32_t available = -7;
+  EXPECT_EQ(tamis_topk_support(2, 0, 0, &available, nullptr), TAMIS_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(tamis_last_error()).find("topk_support: device is on device kind 2 index 0"), std::string::npos)
+      << tamis_last_error();
+  EXPECT_EQ(tamis_topk_support(TAMIS_DEVICE_CPU, 0, 9, &available, nullptr), TAMIS_INVALID_ARGUMENT);
+  EXPECT_STREQ(tamis_last_error(), "topk_support: algorithm is 9, must be in [0, 8]");
+  EXPECT_EQ(available, -7);
 
   std::int64_t bytes = 0;
   EXPECT_EQ(tamis_cache_entry_bytes(7, 128, &bytes), TAMIS_INVALID_ARGUMENT);

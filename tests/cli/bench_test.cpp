@@ -2,10 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -128,6 +133,50 @@ TEST(BenchSession, RowAsJson) {
   EXPECT_EQ(json["flops"], 7);
 }
 
+const GpuMachine kGpu = {"NVIDIA H200", "580.65.06", "13.0"};
+
+TEST(BenchSession, RowOfAGpuAsJson) {
+  Row row = example_row();
+  row.goal_us = 38.5;
+  row.more = {{"hot_us", 30.5}, {"best_other", "FlashInfer 0.6.18"}};
+  const nlohmann::ordered_json json = row_json(row, 3, kGpu);
+  // All of it, in this order: scripts/charts.py and docs/measurements/README.md speak of these fields.
+  std::vector<std::string> names;
+  for (const auto& [name, value] : json.items()) names.push_back(name);
+  EXPECT_EQ(names, (std::vector<std::string>{"op",        "device",  "gpu",    "driver",   "cuda",
+                                             "dtype",     "rows",    "width",  "k",        "distribution",
+                                             "algorithm", "us",      "spread", "floor_us", "goal_us",
+                                             "checked",   "repeats", "commit", "hot_us",   "best_other"}));
+  EXPECT_EQ(json["device"], "cuda");
+  EXPECT_EQ(json["gpu"], "NVIDIA H200");
+  EXPECT_EQ(json["driver"], "580.65.06");
+  EXPECT_EQ(json["cuda"], "13.0");
+  EXPECT_EQ(json["us"], 40.0);
+  EXPECT_EQ(json["goal_us"], 38.5);
+  EXPECT_EQ(json["hot_us"], 30.5);
+  EXPECT_EQ(json["commit"], built_from());
+}
+
+TEST(BenchSession, RowsAreOfTheGpuOnceOneIsUsed) {
+  Options options;
+  options.json = true;
+  std::string out;
+  Session session(options, [&](const std::string& line) { out = line; });
+  EXPECT_TRUE(session.begin("topk fp32"));
+  session.row(example_row());
+  EXPECT_EQ(nlohmann::json::parse(out)["device"], "cpu");
+  session.use_gpu(kGpu);
+  session.row(example_row());
+  EXPECT_EQ(nlohmann::json::parse(out)["gpu"], "NVIDIA H200");
+
+  Session table(Options{}, [&](const std::string& line) { out += line + "\n"; });
+  table.use_gpu(kGpu);
+  EXPECT_TRUE(table.begin("topk fp32"));
+  table.row(example_row());
+  table.finish({});
+  EXPECT_NE(out.find("\nNVIDIA H200, driver 580.65.06, CUDA 13.0, median of 21"), std::string::npos) << out;
+}
+
 TEST(BenchSession, TableHasOneHeaderAndTheShareOfTheFloor) {
   std::string out;
   Session session(Options{}, [&](const std::string& line) { out += line + "\n"; });
@@ -227,6 +276,52 @@ TEST(BenchCommandLine, Refusals) {
   refused("bench engine --model /nonexistent", "/nonexistent");
 }
 
+// CUDA offers no device where this variable is empty, so the text is the same on a machine with a GPU.
+test::CliOutput run_without_gpu(const std::string& arguments) {
+  return test::run_command("CUDA_VISIBLE_DEVICES= '" TAMIS_CLI "' " + arguments);
+}
+
+TEST(BenchCommandLine, WithoutAGpuOneLineSaysSo) {
+  for (const char* arguments : {"bench topk --gpu", "bench topk --gpu --suite smoke --json --no-torch"}) {
+    const test::CliOutput got = run_without_gpu(arguments);
+    EXPECT_EQ(got.exit_code, 2) << got.text;
+    EXPECT_EQ(std::count(got.text.begin(), got.text.end(), '\n'), 1) << got.text;
+    EXPECT_NE(got.text.find("bench: --gpu was asked for, but "), std::string::npos) << got.text;
+#ifdef TAMIS_HAS_CUDA
+    EXPECT_NE(got.text.find("there is no CUDA device: "), std::string::npos) << got.text;
+#else
+    EXPECT_NE(got.text.find("this binary has no CUDA kernels"), std::string::npos) << got.text;
+#endif
+  }
+}
+
+TEST(BenchCommandLine, GpuRefusals) {
+  const auto refused = [](const std::string& arguments, const std::string& text) {
+    const test::CliOutput got = run_without_gpu(arguments);
+    EXPECT_EQ(got.exit_code, 2) << arguments << "\n" << got.text;
+    EXPECT_NE(got.text.find(text), std::string::npos) << text << " in\n" << got.text;
+  };
+  refused("bench topk --gpu --cpu", "--cpu excludes --gpu");
+  refused("bench topk --algorithm grid", "--algorithm requires --gpu");
+  refused("bench topk --no-torch", "--no-torch requires --gpu");
+  refused("bench topk --gpu --algorithm simd_filter", "--algorithm: simd_filter not in {");
+}
+
+TEST(BenchCommandLine, SmokeSuiteOnTheGpuIsCheckedAndTimed) {
+  const test::CliOutput got = run_tamis("bench topk --gpu --suite smoke --repeats 15 --json --no-torch");
+  if (got.exit_code == 2 && got.text.find("--gpu was asked for, but ") != std::string::npos) GTEST_SKIP() << got.text;
+  ASSERT_EQ(got.exit_code, 0) << got.text;
+  const std::vector<nlohmann::json> rows = got.json_lines();
+  ASSERT_GE(rows.size(), 2U) << got.text;
+  for (const nlohmann::json& row : rows) {
+    EXPECT_EQ(row["checked"], true) << row;
+    EXPECT_EQ(row["device"], "cuda");
+    EXPECT_EQ(row["repeats"], 15);
+    EXPECT_FALSE(row["gpu"].get<std::string>().empty());
+    for (const char* name : {"us", "hot_us", "floor_us"}) EXPECT_GT(row[name].get<double>(), 0.0) << name << row;
+  }
+}
+
 TEST(BenchCommandLine, EngineSaysTimeAndMemory) {
   const test::CliOutput got = run_tamis("bench engine --model " TAMIS_SOURCE_DIR
                                         "/models/tiny-v4 --context 200 --new-tokens 5 --repeats 2 --threads 1 "
@@ -255,6 +350,67 @@ TEST(BenchScripts, ChartsAndReadmeAreUpToDate) {
   if (std::system("python3 --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "no python3";
   const test::CliOutput got = test::run_command("python3 '" TAMIS_SOURCE_DIR "/scripts/charts.py' --check");
   EXPECT_EQ(got.exit_code, 0) << got.text;
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The script works on the tree that it lies in: here one with nothing but GPU lines as the benchmark writes them.
+TEST(BenchScripts, GpuLinesBecomeChartsAndFigures) {
+  if (std::system("python3 --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "no python3";
+  namespace fs = std::filesystem;
+  const fs::path root = fs::path(testing::TempDir()) / "tamis_charts_test", charts = root / "docs/measurements/charts";
+  fs::remove_all(root);
+  fs::create_directories(root / "scripts");
+  fs::create_directories(charts);
+  fs::copy_file(TAMIS_SOURCE_DIR "/scripts/charts.py", root / "scripts/charts.py");
+  std::ofstream(root / "README.md") << "before\n<!-- measured: begin (scripts/charts.py writes this part) -->\n"
+                                       "<!-- measured: end -->\nafter\n";
+  {
+    std::ofstream lines(root / "docs/measurements/topk_h200.jsonl");
+    Row row = example_row();
+    const auto line = [&](const char* distribution, const char* algorithm, double us, std::optional<double> goal_us) {
+      row.distribution = distribution;
+      row.algorithm = algorithm;
+      row.timing.us = us;
+      row.goal_us = goal_us;
+      lines << row_json(row, 1, kGpu) << "\n";
+    };
+    const nlohmann::ordered_json cited = {
+        {"hot_us", 20.5}, {"best_other_us", 60.0}, {"best_other", "DeepSelect sm_90a"}, {"table_torch_us", 248.0}};
+    row.more = cited;
+    // Measured three times: the last line counts, whatever its algorithm.
+    line("normal", "cluster", 35.0, 30.0);
+    line("normal", "grid", 35.0, 30.0);
+    line("normal", "cluster", 25.0, 30.0);
+    row.more = {{"hot_us", 21.5}};
+    line("all_equal", "cluster", 30.0, 1.1 * 25.0);
+    row.more = {{"hot_us", 190.5}, {"torch", "2.11.0"}};
+    line("normal", "torch.topk", 250.0, std::nullopt);
+  }
+  const std::string command = "python3 '" + (root / "scripts/charts.py").string() + "'";
+  const test::CliOutput wrote = test::run_command(command);
+  EXPECT_EQ(wrote.exit_code, 0) << wrote.text;
+  EXPECT_EQ(test::run_command(command + " --check").exit_code, 0);
+
+  const std::string shapes = read_text(charts / "topk_h200.svg");
+  for (const char* text : {"1 x 262,144, k 512", "25.0 us, 80% of floor", "60.0 us DeepSelect sm_90a",
+                           "250 us torch.topk", "NVIDIA H200, driver 580.65.06, CUDA 13.0, commit "}) {
+    EXPECT_NE(shapes.find(text), std::string::npos) << text << " in\n" << shapes;
+  }
+  EXPECT_EQ(shapes.find("35.0 us"), std::string::npos) << shapes;
+  const std::string kinds = read_text(charts / "topk_h200_distributions.svg");
+  EXPECT_NE(kinds.find("all equal</text>"), std::string::npos) << kinds;
+  EXPECT_NE(kinds.find("1.20x, 30.0 us"), std::string::npos) << kinds;
+  const std::string readme = read_text(root / "README.md");
+  for (const char* text : {"before\n", "\nafter\n", "| 80% to 80% |", "| 1 of 1 shapes |", "| 1.20x the normal time |",
+                           "2.40x as fast as DeepSelect sm_90a (60.0 us, cited from another run)",
+                           "10.0x torch.topk 2.11.0", "met by 0 of 1", "charts/topk_h200.svg"}) {
+    EXPECT_NE(readme.find(text), std::string::npos) << text << " in\n" << readme;
+  }
+  fs::remove_all(root);
 }
 
 }  // namespace

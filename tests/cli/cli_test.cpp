@@ -16,7 +16,9 @@
 #include <string>
 #include <vector>
 
+#include "core/gpu_list.hpp"
 #include "model/safetensors.hpp"
+#include "tamis/topk.hpp"
 
 namespace tamis {
 namespace {
@@ -199,6 +201,63 @@ TEST_F(Cli, HelpTeaches) {
   EXPECT_EQ(run("--version").exit_code, 0);
   const Result info = run("info --json --model " + kModel);
   EXPECT_EQ(nlohmann::json::parse(info.out).at("model").at("layers"), 5);
+}
+
+TEST_F(Cli, InfoSaysWhatRunsOnTheGpusOrWhyThereAreNone) {
+  const Result result = run("info --json");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const auto cuda = nlohmann::json::parse(result.out).at("cuda");
+  EXPECT_EQ(cuda.at("built_for").get<std::string>(), core::cuda_archs());
+  const core::GpuList list = core::list_gpus();
+  ASSERT_EQ(cuda.at("gpus").size(), list.gpus.size());
+  const Result text = run("info");
+  if (list.gpus.empty()) {
+    EXPECT_EQ(cuda.at("why_none").get<std::string>(), list.why_none);
+    EXPECT_NE(text.out.find(list.why_none), std::string::npos) << text.out;
+  }
+  for (std::size_t i = 0; i < list.gpus.size(); ++i) {
+    const auto& gpu = cuda.at("gpus")[i];
+    EXPECT_EQ(gpu.at("name").get<std::string>(), list.gpus[i].name);
+    EXPECT_EQ(gpu.at("sms"), list.gpus[i].num_sms);
+    const std::vector<TopkSupport> support = topk_support({Device::Kind::kCuda, list.gpus[i].index});
+    ASSERT_EQ(gpu.at("topk").size(), support.size());
+    for (std::size_t a = 0; a < support.size(); ++a) {
+      EXPECT_EQ(gpu.at("topk")[a].at("algorithm"), topk_algorithm_name(support[a].algorithm));
+      EXPECT_EQ(gpu.at("topk")[a].at("available"), support[a].available);
+      EXPECT_EQ(gpu.at("topk")[a].at("why"), support[a].why);
+    }
+    EXPECT_NE(text.out.find(list.gpus[i].name), std::string::npos) << text.out;
+  }
+}
+
+// With a GPU the same text comes out; without one, a line says why not.
+TEST_F(Cli, DeviceChangesWhereTheTopkRunsAndNothingElse) {
+  const std::string golden =
+      "generate --model " + kModel + " --prompt-file " + kModel + "/golden.txt --max-new-tokens 8 --index-topk 16 ";
+  const Result cpu = run(golden + "--device cpu --stats");
+  EXPECT_EQ(cpu.exit_code, 0) << cpu.err;
+  EXPECT_EQ(cpu.out, run(golden).out);
+  EXPECT_NE(cpu.err.find("indexer's top-k on cpu\n"), std::string::npos) << cpu.err;
+
+  const std::string verify = "verify --model " + kModel + " --golden " + kModel + "/golden.safetensors --device cuda";
+  const std::string recall = "recall --lengths 256 --trials 1 --topk 16 --model " + kModel + " --device ";
+  const TopkSupport support = topk_support({Device::Kind::kCuda, 0}).front();
+  if (!support.available) {
+    expect_refused(golden + "--device cuda", "--device cuda: " + support.why);
+    expect_refused(golden + "--device cuda:0", "--device cuda:0: " + support.why);
+    expect_refused(verify, "--device cuda: " + support.why);
+    expect_refused(recall + "cuda", "--device cuda: " + support.why);
+  } else {
+    const Result gpu = run(golden + "--device cuda --stats");
+    EXPECT_EQ(gpu.exit_code, 0) << gpu.err;
+    EXPECT_EQ(gpu.out, cpu.out);
+    EXPECT_NE(gpu.err.find("indexer's top-k on cuda:0 ("), std::string::npos) << gpu.err;
+    EXPECT_EQ(run(verify).exit_code, 0);
+    EXPECT_EQ(run(recall + "cuda").out, run(recall + "cpu").out);
+  }
+  for (const std::string device : {"tpu", "cuda:", "cuda:-1", "cuda:1x", "CUDA", ""}) {
+    expect_refused(golden + "--device '" + device + "'", "--device: is " + device + ", must be cpu, cuda or cuda:N");
+  }
 }
 
 TEST_F(Cli, RefusesWrongUsage) {

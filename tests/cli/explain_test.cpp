@@ -7,6 +7,9 @@
 #include <string>
 
 #include "cli_output.hpp"
+#include "core/gpu_list.hpp"
+#include "topk/rules.hpp"
+#include "topk/support.hpp"
 
 namespace tamis {
 namespace {
@@ -70,6 +73,104 @@ TEST(ExplainTopk, Refusals) {
                  "topk: algorithm identity cannot serve this call: width 100 must be at most k = 5");
   expect_refused("topk --width 100 --k -1", "k is -1, must be at least 0");
   expect_refused("topk --width 100 --k 5 --dtype int8", "--dtype: int8 not in {");
+}
+
+// The numbers of a GPU as options, so that a test means the same with and without one.
+std::string gpu_options(const TopkGpu& gpu) {
+  return " --gpu --sms " + std::to_string(gpu.num_sms) + " --largest-cluster " + std::to_string(gpu.largest_cluster) +
+         " --shared-bytes " + std::to_string(gpu.max_shared_bytes);
+}
+
+// Shapes come out of the rules themselves, so that tuned thresholds move the test along.
+TEST(ExplainTopkOnGpu, EveryRuleIsReachable) {
+  const TopkGpu without_clusters{108, 1, 166912};
+  for (const TopkCudaRule& rule : topk_cuda_rules()) {
+    bool found = false;
+    for (const TopkGpu& gpu : {kTopkH200, without_clusters}) {
+      for (const std::int64_t rows : {1, 64, 4096}) {
+        for (const std::int64_t width : {500, 10000, 300000, 1 << 24}) {
+          for (const std::int64_t k : {512, 20000}) {
+            for (const TopkOrder order : {TopkOrder::kPosition, TopkOrder::kByValue}) {
+              const TopkCase c{rows, width, k, order};
+              if (found || &choose_topk_cuda_rule(c, gpu) != &rule) continue;
+              found = true;
+              const nlohmann::json answer = explain(
+                  "topk --rows " + std::to_string(rows) + " --width " + std::to_string(width) + " --k " +
+                  std::to_string(k) + (order == TopkOrder::kByValue ? " --order by_value" : "") + gpu_options(gpu));
+              EXPECT_EQ(answer["device"], "cuda");
+              EXPECT_EQ(answer["algorithm"], rule.name);
+              EXPECT_EQ(answer["why"], rule.why);
+              EXPECT_EQ(chosen(answer)["limits"], rule.limits);
+              EXPECT_EQ(answer["rules"].size(), topk_cuda_rules().size());
+              const TopkCudaLayout layout = topk_cuda_layout(c, rule.algorithm, gpu);
+              EXPECT_EQ(answer["blocks_a_row"], layout.blocks_per_row);
+              EXPECT_EQ(answer["candidates_a_block"], layout.capacity);
+              if (layout.workspace_bytes) EXPECT_EQ(answer["workspace_bytes"], *layout.workspace_bytes);
+              else EXPECT_TRUE(answer["workspace_bytes"].is_null());
+            }
+          }
+        }
+      }
+    }
+    EXPECT_TRUE(found) << rule.name << ": " << rule.limits;
+  }
+}
+
+TEST(ExplainTopkOnGpu, SaysWhoseNumbersItTakes) {
+  const nlohmann::json given = explain("topk" + gpu_options({7, 2, 99 << 10}));
+  EXPECT_EQ(given["gpu"]["source"], "as given");
+  EXPECT_EQ(given["gpu"]["sms"], 7);
+  EXPECT_EQ(given["gpu"]["largest_cluster"], 2);
+  EXPECT_EQ(given["gpu"]["shared_bytes"], 99 << 10);
+  EXPECT_TRUE(chosen(given).is_null());
+  std::string why;
+  const std::optional<TopkGpu> here = find_topk_gpu(0, why);
+  const TopkGpu expected = here.value_or(kTopkH200);
+  const nlohmann::json answer = explain("topk --gpu");
+  EXPECT_EQ(answer["gpu"]["sms"], expected.num_sms);
+  EXPECT_EQ(answer["gpu"]["largest_cluster"], expected.largest_cluster);
+  EXPECT_EQ(answer["gpu"]["shared_bytes"], expected.max_shared_bytes);
+  const auto source = answer["gpu"]["source"].get<std::string>();
+  EXPECT_TRUE(source.starts_with(here ? "read from cuda:0, " : "an H200's: " + why)) << source;
+  const auto partly = explain("topk --gpu --sms 9")["gpu"];
+  EXPECT_EQ(partly["sms"], 9);
+  EXPECT_TRUE(partly["source"].get<std::string>().starts_with("as given, the rest ")) << partly;
+}
+
+TEST(ExplainTopkOnGpu, PrintsTheTableWithAnArrow) {
+  expect_text(
+      "topk --rows 4 --width 131072 --k 2048" + gpu_options(kTopkH200),
+      {"GPU: 132 multiprocessors, clusters of up to 8 blocks, 232448 bytes of shared memory a block (as given)\n",
+       "topk of 4 x 131072 fp32, k 2048: ", " a row", "workspace: ", "\n-> ", "\n   stream", "\n   cub"});
+  expect_text("topk" + gpu_options({108, 1, 166912}), {"GPU: 108 multiprocessors, no clusters, ", "\n   registers"});
+}
+
+TEST(ExplainTopkOnGpu, AForcedAlgorithmSaysEverythingThatSpeaksAgainstIt) {
+  const std::string on_h200 = gpu_options(kTopkH200), without_clusters = gpu_options({108, 1, 166912});
+  EXPECT_EQ(explain("topk --width 100000 --k 5 --algorithm select" + on_h200)["algorithm"], "select");
+  expect_refused("topk --width 131072 --k 5000 --algorithm identity --order by_value" + on_h200,
+                 "topk: algorithm identity cannot serve this call: width 131072 must be at most k = 5000; order must "
+                 "not be by value");
+  expect_refused("topk --width 131072 --k 5000 --algorithm cluster" + without_clusters,
+                 "topk: algorithm cluster cannot serve this call: the GPU must have thread-block clusters; k = 5000 "
+                 "must be at most " +
+                     std::to_string(topk_filter_max_k({108, 1, 166912})));
+  expect_refused("topk --width 131072 --k 5 --algorithm cub" + on_h200, "order must be by value");
+  expect_refused("topk --width 131072 --k 5 --algorithm simd_filter" + on_h200,
+                 "topk: algorithm is simd_filter, on CUDA it must be auto, identity, registers, ");
+  expect_refused("topk --width 131072 --k 5 --algorithm cluster",
+                 "topk: algorithm is cluster, on the CPU it must be auto, identity, simd_filter or select");
+}
+
+TEST(ExplainTopkOnGpu, Refusals) {
+  expect_refused("topk --sms 4", "--sms requires --gpu");
+  expect_refused("topk --gpu --threads 2", "--threads excludes --gpu");
+  expect_refused("topk --gpu --sms 0", "--sms: Value 0 not in range");
+  expect_refused("topk --gpu --width 5", "--width, --k go together");
+  expect_refused("topk --gpu --rows=-1 --width 5 --k 2", "explain: --rows is -1, must be in [0, 536870912] on CUDA");
+  expect_refused("topk --gpu --width 5000000000 --k 2", "explain: --width is 5000000000, must be in [0, 2147483647]");
+  expect_refused("topk --gpu --width 5 --k=-2", "explain: --k is -2, must be in [0, 2147483647] on CUDA");
+  expect_refused("topk --order sorted", "--order: sorted not in {");
 }
 
 TEST(ExplainCompressor, SaysWhichRequestCompletesWhat) {

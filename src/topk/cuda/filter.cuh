@@ -19,6 +19,11 @@ inline constexpr std::uint32_t kFilterMaxK = 4096;
 /// Tiles that a warp has on their way or is looking at.
 inline constexpr int kTileSlots = 2;
 
+/// What a block of a cluster tells the first one.
+struct BlockReport {
+  std::uint32_t num_candidates, bar_key;
+};
+
 /// Dynamic shared memory of the kernels that filter: fixed part, then `capacity` candidates.
 struct FilterStorage {
   union {
@@ -26,9 +31,10 @@ struct FilterStorage {
     uint4 tiles[kFilterWarps][kTileSlots][4][32];
     // Otherwise.
     struct {
-      std::uint32_t bins[kBins];
+      Bins<2048> bins;
       union {
         Composite winners[kFilterMaxK];
+        Candidate kept[kFilterMaxK];
         std::uint32_t bucketed[kFilterMaxK];
       };
     };
@@ -38,33 +44,29 @@ struct FilterStorage {
   std::uint32_t num_candidates;  // asked for; above the capacity some were lost
   std::uint32_t num_winners;
   Bar bar;
-  alignas(16) Composite candidates[1];  // capacity of them
+  BlockReport reports[16];
+  alignas(16) Candidate candidates[1];  // capacity of them
 
-  static std::size_t bytes(std::uint32_t capacity) { return sizeof(FilterStorage) + capacity * sizeof(Composite); }
+  static std::size_t bytes(std::uint32_t capacity) { return sizeof(FilterStorage) + capacity * sizeof(Candidate); }
 };
 
-/// Candidates that are at least `last`, in no particular order, as s.winners; s.num_winners counts them. Begin with a
-/// barrier since the last use; ends with one.
-__device__ inline void collect_winners(FilterStorage& s, Composite last) {
-  const std::uint32_t count = s.num_candidates;
-  if (threadIdx.x == 0) s.num_winners = 0;
-  __syncthreads();
-  for (std::uint32_t i = threadIdx.x; i < count; i += kFilterThreads) {
-    if (s.candidates[i] >= last) s.winners[atomicAdd(&s.num_winners, 1U)] = s.candidates[i];
-  }
-  __syncthreads();
-}
-
 __device__ __noinline__ inline Composite kth_candidate(FilterStorage& s, std::uint32_t k) {
-  const std::uint32_t count = s.num_candidates;
-  return kth_best<kFilterThreads>(ArrayItems<kFilterThreads>{s.candidates, count}, k, count, s.bins, s.select);
+  const ArrayItems<kFilterThreads> items{s.candidates, s.num_candidates};
+  return kth_best<kFilterThreads>(items, k, items.count, s.bins, s.select);
 }
 
 // Keeps the k best candidates, num_candidates > k, in no particular order. Returns the k-th. Ends with a barrier.
 __device__ __noinline__ inline Composite keep_k_best(FilterStorage& s, std::uint32_t k) {
+  const std::uint32_t count = s.num_candidates;
   const Composite last = kth_candidate(s, k);
-  collect_winners(s, last);
-  for (std::uint32_t i = threadIdx.x; i < k; i += kFilterThreads) s.candidates[i] = s.winners[i];
+  if (threadIdx.x == 0) s.num_winners = 0;
+  __syncthreads();
+  for (std::uint32_t i = threadIdx.x; i < count; i += kFilterThreads) {
+    const Candidate c = s.candidates[i];
+    if (composite_of_candidate(c) >= last) s.kept[atomicAdd(&s.num_winners, 1U)] = c;
+  }
+  __syncthreads();
+  for (std::uint32_t i = threadIdx.x; i < k; i += kFilterThreads) s.candidates[i] = s.kept[i];
   if (threadIdx.x == 0) s.num_candidates = k;
   __syncthreads();
   return last;
@@ -74,16 +76,6 @@ __device__ __noinline__ inline Composite keep_k_best(FilterStorage& s, std::uint
 template <typename T>
 struct TileVectors {
   uint4 v[RowTiles<T>::kVectors];
-
-  /// Vector i for an i that only run time knows: registers have no addresses, so they are all looked at.
-  __device__ uint4 at(int i) const {
-    static_assert(RowTiles<T>::kVectors == 4);
-    const auto choose = [&](std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
-      return (i & 2) != 0 ? ((i & 1) != 0 ? d : c) : ((i & 1) != 0 ? b : a);
-    };
-    return {choose(v[0].x, v[1].x, v[2].x, v[3].x), choose(v[0].y, v[1].y, v[2].y, v[3].y),
-            choose(v[0].z, v[1].z, v[2].z, v[3].z), choose(v[0].w, v[1].w, v[2].w, v[3].w)};
-  }
 };
 
 /// A warp's tiles between global memory and registers: asynchronous copies into shared memory, which need neither
@@ -126,21 +118,27 @@ class TileStream {
   std::uint32_t next_, end_;
   int slot_ = 0;
 
-  // Past the row's end: NaN in every format, which reaches no bar. A group is closed in any case, so that groups count
-  // tiles.
+  __device__ static void copy(uint4* to, const uint4* from) {
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
+        "l"(from)
+        : "memory");
+  }
+  // A group is closed in any case, so that groups count tiles.
   __device__ void copy_next(int slot) {
-    const std::uint32_t first = next_ * RowTiles<T>::kTileVectors + threadIdx.x % 32;
-    const std::uint32_t end = next_ < end_ ? tiles_.num_vectors : 0;
+    uint4* to = slots_ + slot * kVectors * 32;
+    if (next_ < end_) {
+      const std::uint32_t first = next_ * RowTiles<T>::kTileVectors + threadIdx.x % 32;
+      const uint4* from = tiles_.vectors + first;
+      if ((next_ + 1) * RowTiles<T>::kTileVectors <= tiles_.num_vectors) {
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      const std::uint32_t vector = first + 32 * i;
-      uint4* to = slots_ + (slot * kVectors + i) * 32;
-      if (vector < end) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
-                     "l"(tiles_.vectors + vector)
-                     : "memory");
+        for (int i = 0; i < kVectors; ++i) copy(to + 32 * i, from + 32 * i);
       } else {
-        *to = make_uint4(0xFFFFFFFFU, 0xFFFFFFFFU, 0xFFFFFFFFU, 0xFFFFFFFFU);
+        // Past the row's end: NaN in every format, which reaches no bar.
+        for (int i = 0; i < kVectors; ++i) {
+          if (first + 32 * i < tiles_.num_vectors) copy(to + 32 * i, from + 32 * i);
+          else to[32 * i] = make_uint4(0xFFFFFFFFU, 0xFFFFFFFFU, 0xFFFFFFFFU, 0xFFFFFFFFU);
+        }
       }
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -148,39 +146,63 @@ class TileStream {
   }
 };
 
-// Adds the scores of a lane's part of a tile that reach the bar. `vectors`: bit i for a vector that holds such.
-template <typename T>
-__device__ void keep_hits(const TileVectors<T>& tile, std::uint32_t vectors, std::uint32_t first_position,
+/// {score, position} at shared address `to`, which moves on, if the score reaches the bar. In assembly, since the
+/// compiler makes a branch of it.
+__device__ inline void append_if(bool reaches, std::uint32_t& to, float score, std::uint32_t position) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; @p st.shared.v2.b32 [%0], {%3, %2}; @p add.u32 %0, %0, 8; }"
+               : "+r"(to)
+               : "r"(reaches ? 1U : 0U), "r"(__float_as_uint(score)), "r"(position)
+               : "memory");
+}
+
+// Adds the scores of a lane's part of a tile that reach the bar; some do. `first_position`: of its first vector.
+template <typename T, typename Largest>
+__device__ void keep_hits(const uint4 (&v)[RowTiles<T>::kVectors], const Largest& largest, std::uint32_t first_position,
                           typename ScoreFormat<T>::Bar bar, std::uint32_t capacity, FilterStorage& s) {
   using Format = ScoreFormat<T>;
-#pragma unroll 1
-  do {
-    const int i = __ffs(static_cast<int>(vectors)) - 1;
-    vectors &= vectors - 1;
-    const uint4 v = tile.at(i);
-    const std::uint32_t hits = Format::hits(v, bar);
-    // One atomic a vector that hits; order does not matter, since winners are ordered by position in the end.
-    std::uint32_t slot = atomicAdd(&s.num_candidates, static_cast<std::uint32_t>(__popc(hits)));
-    const std::uint32_t first = first_position + 32 * Format::kPerVector * i;
+  constexpr int kVectors = RowTiles<T>::kVectors;
+  std::uint32_t count = 0;
 #pragma unroll
-    for (int j = 0; j < Format::kPerVector; ++j) {
-      if ((hits >> j & 1U) != 0) {
-        if (slot < capacity) s.candidates[slot] = composite_of(key_of_number(Format::element(v, j)), first + j);
-        ++slot;
+  for (int i = 0; i < kVectors; ++i) count += Format::count(v[i], bar);
+  // One atomic a lane; order does not matter, since winners are ordered by position in the end.
+  const std::uint32_t slot = atomicAdd(&s.num_candidates, count);
+  if (slot + count > capacity) {
+    // Up to the capacity every place is written: the bar may be raised by what is there.
+    std::uint32_t at = slot;
+    for (int i = 0; i < kVectors; ++i) {
+      for (int j = 0; j < Format::kPerVector; ++j) {
+        const float score = Format::element(v[i], j);
+        if (!Format::reaches_one(score, bar)) continue;
+        if (at < capacity) {
+          s.candidates[at] = candidate_of(score, first_position + 32 * Format::kPerVector * i + j);
+        }
+        ++at;
       }
     }
-  } while (vectors != 0);
+    return;
+  }
+  auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(&s.candidates[slot]));
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    if (!Format::reaches(largest[i], bar)) continue;
+#pragma unroll
+    for (int j = 0; j < Format::kPerVector; ++j) {
+      const float score = Format::element(v[i], j);
+      append_if(Format::reaches_one(score, bar), to, score, first_position + 32 * Format::kPerVector * i + j);
+    }
+  }
 }
 
 // Scores before the first and after the last whole vector, a thread each.
 template <typename T>
 __device__ void filter_edge(const RowWindow<T>& window, const RowTiles<T>& tiles, std::uint32_t position, Bar bar,
                             std::uint32_t capacity, FilterStorage& s) {
-  const Composite c = window.composite(position);
-  const bool equal = key_of(c) == bar.key && bar.key > kNanKey && tiles.tile_of(position) < bar.end_tile;
-  if (key_of(c) <= bar.key && !equal) return;
+  const float score = window.score(position);
+  const std::uint32_t key = key_of(score);
+  const bool equal = key == bar.key && bar.key > kNanKey && tiles.tile_of(position) < bar.end_tile;
+  if (key <= max(bar.key, kNanKey) && !equal) return;
   const std::uint32_t slot = atomicAdd(&s.num_candidates, 1U);
-  if (slot < capacity) s.candidates[slot] = c;
+  if (slot < capacity) s.candidates[slot] = candidate_of(score, position);
 }
 
 /// Candidates at which a block stops to keep only the best: early enough for what all warps may still add at ordinary
@@ -190,8 +212,9 @@ __device__ inline std::uint32_t high_water(std::uint32_t k, std::uint32_t capaci
 }
 
 /// Fills s.candidates with what reaches the bar of the scores of tiles [begin, end), and of head and tail where told.
-/// s.num_candidates and s.bar are set before (with a barrier) and hold, after the last barrier in here, what was found and
-/// how far the bar has risen. If num_candidates > capacity, candidates were lost; else they are at most high_water().
+/// s.num_candidates and s.bar are set before (with a barrier) and hold, after the last barrier in here, what was found
+/// and how far the bar has risen. If num_candidates > capacity, candidates were lost; else they are at most
+/// high_water().
 /// @param stream  Started at tile begin + warp: early, while the bar was sought.
 template <typename T>
 __device__ void filter_tiles(const RowWindow<T>& window, const RowTiles<T>& tiles, TileStream<T>& stream,
@@ -199,31 +222,31 @@ __device__ void filter_tiles(const RowWindow<T>& window, const RowTiles<T>& tile
                              std::uint32_t capacity, FilterStorage& s) {
   using Format = ScoreFormat<T>;
   constexpr int kVectors = RowTiles<T>::kVectors;
+  constexpr int kMostAttempts = 4;
   const std::uint32_t most = high_water(k, capacity);
   std::uint32_t tile = begin + threadIdx.x / 32;
   Bar bar = s.bar;
+  bool edges = true;
   const volatile std::uint32_t& num_candidates = s.num_candidates;
 
-  if (with_head && threadIdx.x < tiles.head) filter_edge(window, tiles, threadIdx.x, bar, capacity, s);
-  if (with_tail && threadIdx.x < tiles.tail) {
-    filter_edge(window, tiles, window.count - tiles.tail + threadIdx.x, bar, capacity, s);
-  }
-  for (;;) {
+  for (int attempt = 1;;) {
     const auto at_least = Format::at_least(bar.key), above = Format::above(bar.key);
+    if (edges && with_head && threadIdx.x < tiles.head) filter_edge(window, tiles, threadIdx.x, bar, capacity, s);
+    if (edges && with_tail && threadIdx.x < tiles.tail) {
+      filter_edge(window, tiles, window.count - tiles.tail + threadIdx.x, bar, capacity, s);
+    }
     while (tile < end && num_candidates <= most) {
       const TileVectors<T> taken = stream.take();
       const auto reached = tile < bar.end_tile ? at_least : above;
-      decltype(Format::largest(taken.v[0])) largest[kVectors];
+      decltype(Format::largest(taken.v[0])) largest[kVectors], of_all;
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) largest[i] = Format::largest(taken.v[i]);
-      std::uint32_t vectors = 0;
-#pragma unroll
-      for (int i = 0; i < kVectors; ++i) vectors |= Format::reaches(largest[i], reached) ? 1U << i : 0U;
+      of_all = Format::larger(Format::larger(largest[0], largest[1]), Format::larger(largest[2], largest[3]));
+      const bool hit = Format::reaches(of_all, reached);
       stream.refill();
-      if (vectors != 0) {
-        const std::uint32_t first =
-            tiles.position_of_vector(tile * RowTiles<T>::kTileVectors + threadIdx.x % 32);
-        keep_hits(taken, vectors, first, reached, capacity, s);
+      if (hit) {
+        const std::uint32_t first = tiles.position_of_vector(tile * RowTiles<T>::kTileVectors + threadIdx.x % 32);
+        keep_hits<T>(taken.v, largest, first, reached, capacity, s);
       }
       tile += kFilterWarps;
     }
@@ -231,13 +254,21 @@ __device__ void filter_tiles(const RowWindow<T>& window, const RowTiles<T>& tile
     const bool all_done = __syncthreads_and(tile >= end) != 0;
     const std::uint32_t found = s.num_candidates;
     __syncthreads();
-    if (found > capacity) return;
+    if (found > capacity && attempt++ == kMostAttempts) return;
     if (found > most) {
+      if (threadIdx.x == 0) s.num_candidates = min(found, capacity);
+      __syncthreads();
       bar = bar_of(keep_k_best(s, k), tiles);
       if (threadIdx.x == 0) s.bar = bar;
-      __syncthreads();
     }
-    if (all_done) return;
+    // A burst of good scores that did not fit, such as the end of an ascending row: again, with the bar that it gave.
+    edges = found > capacity;
+    if (edges) {
+      if (threadIdx.x == 0) s.num_candidates = 0;
+      tile = begin + threadIdx.x / 32;
+    }
+    __syncthreads();
+    if (all_done && !edges) return;
     stream.start(tile);
   }
 }

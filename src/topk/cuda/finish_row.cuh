@@ -13,7 +13,8 @@ namespace tamis::topk_cuda {
 /// Rows of at most `capacity` scores need no bar: all of them become candidates.
 template <typename T>
 __device__ void take_whole_window(const RowWindow<T>& window, FilterStorage& s) {
-  for (std::uint32_t i = threadIdx.x; i < window.count; i += kFilterThreads) s.candidates[i] = window.composite(i);
+  for (std::uint32_t i = threadIdx.x; i < window.count; i += kFilterThreads)
+    s.candidates[i] = candidate_of(window.score(i), i);
   if (threadIdx.x == 0) {
     s.num_candidates = window.count;
     s.bar = {kNoKey, 0};
@@ -32,15 +33,15 @@ __device__ __noinline__ void take_exact_winners(const RowWindow<T>& window, std:
   }
   __syncthreads();
   items.each([&](std::uint32_t key, std::uint32_t position) {
-    const Composite c = composite_of(key, position);
-    if (c >= last) s.candidates[atomicAdd(&s.num_candidates, 1U)] = c;
+    if (composite_of(key, position) < last) return;
+    s.candidates[atomicAdd(&s.num_candidates, 1U)] = candidate_of(window.score(position), position);
   });
   __syncthreads();
 }
 
 /// Writes the positions of the k winners of the row in ascending order.
-/// Positions are dealt to the bins between the smallest and the largest; within its bin, which holds about one, a position
-/// counts the smaller ones. Begin with a barrier since the last use.
+/// Positions are dealt to the bins between the smallest and the largest; within its bin, which holds about one, a
+/// position counts the smaller ones. Begin with a barrier since the last use.
 template <typename T, typename Items>
 __device__ void write_by_position(const TopkParams& p, std::int64_t row, const RowWindow<T>& window, const Items& items,
                                   Composite last, std::uint32_t k, FilterStorage& s) {
@@ -51,29 +52,31 @@ __device__ void write_by_position(const TopkParams& p, std::int64_t row, const R
     smallest = min(smallest, position);
     largest = max(largest, position);
   });
-  clear_bins<kThreads>(s.bins);
+  s.bins.template clear<kThreads>();
   block_range<kThreads>(smallest, largest, s.select);
-  const int shift = max(0, 32 - __clz(static_cast<int>(largest - smallest)) - kBinBits);
-  winners.each([&](std::uint32_t, std::uint32_t position) { atomicAdd(&s.bins[(position - smallest) >> shift], 1U); });
+  const int shift = s.bins.shift_for(largest - smallest);
+  items.each([&](std::uint32_t key, std::uint32_t position) {
+    count_if(composite_of(key, position) >= last, &s.bins.counts[(position - smallest) >> shift]);
+  });
   __syncthreads();
-  using Owned = OwnedBins<kThreads>;
+  using Owned = OwnedBins<kThreads, decltype(s.bins)::kCount>;
   const std::uint32_t first = threadIdx.x * Owned::kCount;
   const Owned owned(s.bins, first);
   std::uint32_t total, before = sum_before<kThreads>(owned.sum, s.select.warp_totals, total);
 #pragma unroll
   for (int i = 0; i < Owned::kCount; ++i) {
-    s.bins[first + i] = before;
+    s.bins.counts[first + i] = before;
     before += owned.counts[i];
   }
   __syncthreads();
   // Afterwards a bin says where it ends.
   winners.each([&](std::uint32_t, std::uint32_t position) {
-    s.bucketed[atomicAdd(&s.bins[(position - smallest) >> shift], 1U)] = position;
+    s.bucketed[atomicAdd(&s.bins.counts[(position - smallest) >> shift], 1U)] = position;
   });
   __syncthreads();
   write_winners<T, kThreads>(p, row, window, k, [&](std::uint32_t i) {
     const std::uint32_t position = s.bucketed[i], bin = (position - smallest) >> shift;
-    const std::uint32_t begin = bin == 0 ? 0 : s.bins[bin - 1], end = s.bins[bin];
+    const std::uint32_t begin = bin == 0 ? 0 : s.bins.counts[bin - 1], end = s.bins.counts[bin];
     std::uint32_t rank = begin;
     for (std::uint32_t j = begin; j < end; ++j) rank += s.bucketed[j] < position ? 1U : 0U;
     return Placed{rank, position};
@@ -104,12 +107,16 @@ __device__ void select_and_write(const TopkParams& p, std::int64_t row, const Ro
     write_by_position(p, row, window, items, last, k, s);
     return;
   }
-  collect_winners(s, last);
+  if (threadIdx.x == 0) s.num_winners = 0;
+  __syncthreads();
+  AtLeast<Items>{items, last}.each([&](std::uint32_t key, std::uint32_t position) {
+    s.winners[atomicAdd(&s.num_winners, 1U)] = composite_of(key, position);
+  });
+  __syncthreads();
   std::uint32_t room = 2;
   while (room < k) room *= 2;
   sort_descending<kThreads>(s.winners, k, room);
-  write_winners<T, kThreads>(p, row, window, k,
-                             [&](std::uint32_t i) { return Placed{i, position_of(s.winners[i])}; });
+  write_winners<T, kThreads>(p, row, window, k, [&](std::uint32_t i) { return Placed{i, position_of(s.winners[i])}; });
 }
 
 /// Selects among the candidates and writes the row. s.bar says above which key all scores are candidates.

@@ -19,7 +19,7 @@ struct SliceHeader {
 
 struct GridWorkspace {
   SliceHeader* headers;   // [rows, slices]
-  Composite* candidates;  // [rows, slices, capacity]
+  Candidate* candidates;  // [rows, slices, capacity]
 };
 
 template <typename T>
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kFilterThreads, 2)
   TileStream<T> tile_stream(s, tiles, mine, end);
   tile_stream.start(mine);
   if (threadIdx.x == 0) s.num_candidates = 0;
-  const Bar bar = sample.bar(window.count, k, s.sample);
+  const Bar bar = sample.bar(s.sample);
   if (threadIdx.x == 0) s.bar = bar;
   __syncthreads();
   filter_tiles(window, tiles, tile_stream, begin, end, index == 0, index + 1 == num_slices, k, capacity, s);
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kFilterThreads, 2)
   }
   __syncthreads();
   const SliceHeader* headers = workspace.headers + row * num_slices;
-  const Composite* candidates = workspace.candidates + row * num_slices * static_cast<std::int64_t>(capacity);
+  const Candidate* candidates = workspace.candidates + row * num_slices * static_cast<std::int64_t>(capacity);
   const std::uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   for (std::uint32_t first = 0; first < num_slices; first += kFilterThreads) {
     const std::uint32_t mine = first + threadIdx.x;
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kFilterThreads, 2)
       for (std::uint32_t i = 0; i < 32 && first + warp * 32 + i < num_slices; ++i) {
         const std::uint32_t to = __shfl_sync(0xFFFFFFFFU, before, i);
         const std::uint32_t count = __shfl_sync(0xFFFFFFFFU, header.num_candidates, i);
-        const Composite* from = candidates + static_cast<std::int64_t>(first + warp * 32 + i) * capacity;
+        const Candidate* from = candidates + static_cast<std::int64_t>(first + warp * 32 + i) * capacity;
         for (std::uint32_t j = lane; j < count; j += 32) s.candidates[to + j] = from[j];
       }
       __syncthreads();
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kFilterThreads, 2)
         if (threadIdx.x == 0) s.bar.key = max(s.bar.key, risen);
       }
       const std::uint32_t to = s.num_candidates;
-      const Composite* from = candidates + static_cast<std::int64_t>(i) * capacity;
+      const Candidate* from = candidates + static_cast<std::int64_t>(i) * capacity;
       for (std::uint32_t j = threadIdx.x; j < more; j += kFilterThreads) s.candidates[to + j] = from[j];
       __syncthreads();
       if (threadIdx.x == 0) s.num_candidates = to + more;

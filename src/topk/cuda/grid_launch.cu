@@ -17,14 +17,14 @@ std::size_t header_bytes(std::int64_t rows, int slices) {
 }  // namespace
 
 std::size_t grid_workspace_bytes(std::int64_t rows, int slices, std::uint32_t capacity) {
-  return header_bytes(rows, slices) + static_cast<std::size_t>(rows * slices) * capacity * sizeof(Composite);
+  return header_bytes(rows, slices) + static_cast<std::size_t>(rows * slices) * capacity * sizeof(Candidate);
 }
 
 void launch_grid(const TopkParams& p, std::uint32_t capacity, int slices, void* workspace, int device,
                  cudaStream_t stream) {
   const GridWorkspace arrays{
       static_cast<SliceHeader*>(workspace),
-      reinterpret_cast<Composite*>(static_cast<char*>(workspace) + header_bytes(p.rows, slices))};
+      reinterpret_cast<Candidate*>(static_cast<char*>(workspace) + header_bytes(p.rows, slices))};
   const auto num_slices = static_cast<std::uint32_t>(slices);
   const std::size_t shared = FilterStorage::bytes(capacity);
   dispatch_dtype(p.dtype, [&](auto score) {

@@ -19,12 +19,12 @@ using Composite = unsigned long long;  // what 64-bit atomics and intrinsics tak
 
 inline constexpr std::uint32_t kNoKey = 0, kNanKey = 1;
 
-__device__ inline std::uint32_t key_of_number(float score) {
+__device__ inline std::uint32_t key_of(float score) {
   const std::uint32_t bits = __float_as_uint(score + 0.0F);  // -0 + 0 is +0
   // Flips the sign bit so that unsigned order equals float order; negatives are inverted whole.
-  return bits ^ (static_cast<std::uint32_t>(static_cast<std::int32_t>(bits) >> 31) | 0x80000000U);
+  const std::uint32_t key = bits ^ (static_cast<std::uint32_t>(static_cast<std::int32_t>(bits) >> 31) | 0x80000000U);
+  return score != score ? kNanKey : key;
 }
-__device__ inline std::uint32_t key_of(float score) { return score != score ? kNanKey : key_of_number(score); }
 
 /// The score of a key; NaN for kNanKey. A zero is +0.
 __device__ inline float score_of_key(std::uint32_t key) {
@@ -39,6 +39,19 @@ __device__ inline Composite composite_of(std::uint32_t key, std::uint32_t positi
 __device__ inline Composite lowest_composite() { return static_cast<Composite>(kNanKey) << 32; }
 __device__ inline std::uint32_t key_of(Composite c) { return static_cast<std::uint32_t>(c >> 32); }
 __device__ inline std::uint32_t position_of(Composite c) { return ~static_cast<std::uint32_t>(c); }
+
+/// A score as it stands and its position: cheaper to write than a composite, which is made of it where it is read.
+using Candidate = unsigned long long;
+__device__ inline Candidate candidate_of(float score, std::uint32_t position) {
+  return static_cast<Candidate>(__float_as_uint(score)) << 32 | position;
+}
+__device__ inline std::uint32_t key_of_candidate(Candidate c) {
+  return key_of(__uint_as_float(static_cast<std::uint32_t>(c >> 32)));
+}
+__device__ inline std::uint32_t position_of_candidate(Candidate c) { return static_cast<std::uint32_t>(c); }
+__device__ inline Composite composite_of_candidate(Candidate c) {
+  return composite_of(key_of_candidate(c), position_of_candidate(c));
+}
 
 /// What differs between score formats. A vector is 16 bytes of neighbouring scores. A bar is what scores are compared
 /// with, in the score's own format: `at_least` a key's score, or strictly `above` it. NaN reaches no bar.
@@ -64,12 +77,13 @@ struct ScoreFormat<float> {
   }
   __device__ static float larger(float a, float b) { return fmaxf(a, b); }
   __device__ static bool reaches(float largest_score, Bar bar) { return largest_score >= bar; }
-  /// Bit i: element i reaches the bar.
-  __device__ static std::uint32_t hits(const uint4& v, Bar bar) {
-    std::uint32_t mask = 0;
+  __device__ static bool reaches_one(float score, Bar bar) { return score >= bar; }
+  /// Scores of a vector that reach the bar.
+  __device__ static std::uint32_t count(const uint4& v, Bar bar) {
+    std::uint32_t sum = 0;
 #pragma unroll
-    for (int i = 0; i < kPerVector; ++i) mask |= element(v, i) >= bar ? 1U << i : 0U;
-    return mask;
+    for (int i = 0; i < kPerVector; ++i) sum += element(v, i) >= bar ? 1U : 0U;
+    return sum;
   }
 };
 
@@ -124,14 +138,12 @@ struct HalfFormat {
   }
   __device__ static Pair larger(Pair a, Pair b) { return __hmax2(a, b); }
   __device__ static bool reaches(Pair largest_scores, Bar bar) { return __hge2_mask(largest_scores, pair(bar)) != 0; }
-  __device__ static std::uint32_t hits(const uint4& v, Bar bar) {
-    std::uint32_t mask = 0;
+  __device__ static bool reaches_one(float score, Bar bar) { return score >= Traits::widen(bar & 0xFFFFU); }
+  __device__ static std::uint32_t count(const uint4& v, Bar bar) {
+    std::uint32_t sum = 0;  // of the low halves; the high halves add 65,536 each
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const std::uint32_t both = __hge2_mask(pair(word(v, i)), pair(bar));  // 0xFFFF in each half that reaches it
-      mask |= (both & 1U) << (2 * i) | (both >> 31) << (2 * i + 1);
-    }
-    return mask;
+    for (int i = 0; i < 4; ++i) sum += __hge2_mask(pair(word(v, i)), pair(bar)) & 0x00010001U;
+    return (sum & 0xFFFFU) + (sum >> 16);
   }
 };
 template <>

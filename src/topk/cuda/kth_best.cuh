@@ -1,19 +1,18 @@
 #pragma once
 
 // The k-th best of a set that a block holds, wherever the set lies: registers, shared or global memory.
-// Every round spreads the keys that are left evenly over 4,096 bins between the smallest and the largest, counts them, and
-// goes on with the bin that holds the k-th. Scores that crowd in a narrow range are spread as well as others. Few that are
-// left are compared each with each; many equal ones go through the same rounds by position.
+// Every round spreads the keys that are left evenly over some thousand bins between the smallest and the largest,
+// counts them, and goes on with the bin that holds the k-th. Scores that crowd in a narrow range are spread as well as
+// others. Few that are left are compared each with each; many equal ones go through the same rounds by position.
 // Definition: topk/reference.hpp.
 
+#include <bit>
 #include <cstdint>
 
 #include "topk/cuda/keys.cuh"
 
 namespace tamis::topk_cuda {
 
-inline constexpr std::uint32_t kBins = 4096;
-inline constexpr int kBinBits = 12;
 inline constexpr std::uint32_t kFewLeft = 128;  // compared with each other, several threads each
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
@@ -59,26 +58,47 @@ __device__ std::uint32_t sum_before(std::uint32_t value, std::uint32_t* warp_tot
   return __reduce_add_sync(kAllLanes, lane < warp ? of_warp : 0) + inclusive - value;
 }
 
-template <int kThreads>
-__device__ void clear_bins(std::uint32_t* bins) {
-#pragma unroll
-  for (std::uint32_t i = 0; i < kBins / 4 / kThreads; ++i) {
-    reinterpret_cast<uint4*>(bins)[i * kThreads + threadIdx.x] = make_uint4(0, 0, 0, 0);
-  }
+/// ++*counter, which lies in shared memory, if the condition holds.
+/// In assembly for two reasons: the compiler makes a branch of an `if` around atomicAdd(), and of an addition of a
+/// constant 1 it makes ATOMS.POPC.INC, which serves one address after the other: 20 cycles a warp for 32 different bins
+/// on an H200, where ATOMS.ADD takes 3. So the 1 must not be known: a block has a power of two of threads.
+__device__ inline void count_if(bool condition, std::uint32_t* counter) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %0, 0; @p red.shared.add.u32 [%1], %2; }" ::"r"(condition ? 1U : 0U),
+               "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(counter))), "r"(__popc(blockDim.x))
+               : "memory");
 }
 
+/// Counters of a block, a power of two of them.
+template <int kNumBins>
+struct Bins {
+  static constexpr int kCount = kNumBins, kBits = std::bit_width(static_cast<unsigned>(kNumBins)) - 1;
+  alignas(16) std::uint32_t counts[kNumBins];
+
+  template <int kThreads>
+  __device__ void clear() {
+#pragma unroll
+    for (int i = 0; i < kNumBins / 4 / kThreads; ++i) {
+      reinterpret_cast<uint4*>(counts)[i * kThreads + threadIdx.x] = make_uint4(0, 0, 0, 0);
+    }
+  }
+  /// Right shift that spreads offsets up to `largest` over the bins.
+  __device__ static int shift_for(std::uint32_t largest) {
+    return max(0, 32 - __clz(static_cast<int>(largest)) - kBits);
+  }
+};
+
 /// The neighbouring bins that a thread adds up.
-template <int kThreads>
+template <int kThreads, int kNumBins>
 struct OwnedBins {
-  static constexpr int kCount = kBins / kThreads;
+  static constexpr int kCount = kNumBins / kThreads;
   static_assert(kCount % 4 == 0, "bins are read 16 bytes at a time");
   std::uint32_t counts[kCount];
   std::uint32_t sum = 0;
 
-  __device__ OwnedBins(const std::uint32_t* bins, std::uint32_t first) {
+  __device__ OwnedBins(const Bins<kNumBins>& bins, std::uint32_t first) {
 #pragma unroll
     for (int i = 0; i < kCount; i += 4) {
-      const uint4 four = *reinterpret_cast<const uint4*>(bins + first + i);
+      const uint4 four = *reinterpret_cast<const uint4*>(bins.counts + first + i);
       counts[i] = four.x;
       counts[i + 1] = four.y;
       counts[i + 2] = four.z;
@@ -93,10 +113,10 @@ struct Sought {
   std::uint32_t low, high, count, k;
 };
 
-/// Narrows what is sought among keys (or, with kPositions, among the inverted positions of scores with `key`) until at most
-/// kFewLeft are left, or equal ones only.
-template <int kThreads, bool kPositions, typename Items>
-__device__ void narrow(const Items& items, std::uint32_t key, Sought& sought, std::uint32_t* bins, SelectStorage& s) {
+/// Narrows what is sought among keys (or, with kPositions, among the inverted positions of scores with `key`) until at
+/// most kFewLeft are left, or equal ones only.
+template <int kThreads, bool kPositions, typename Items, int kNumBins>
+__device__ void narrow(const Items& items, std::uint32_t key, Sought& sought, Bins<kNumBins>& bins, SelectStorage& s) {
   const auto each_offset = [&](auto f) {
     const std::uint32_t low = sought.low, width = sought.high - sought.low;
     items.each([&](std::uint32_t item_key, std::uint32_t position) {
@@ -112,7 +132,7 @@ __device__ void narrow(const Items& items, std::uint32_t key, Sought& sought, st
       smallest = min(smallest, offset);
       largest = max(largest, offset);
     });
-    clear_bins<kThreads>(bins);
+    bins.template clear<kThreads>();
     if (threadIdx.x == 0) s.num_left = 0;
     block_range<kThreads>(smallest, largest, s);
     sought.high = sought.low + largest;
@@ -120,17 +140,31 @@ __device__ void narrow(const Items& items, std::uint32_t key, Sought& sought, st
     if (sought.low == sought.high) return;
 
     // 2. Count.
-    const int shift = max(0, 32 - __clz(static_cast<int>(sought.high - sought.low)) - kBinBits);
-    each_offset([&](std::uint32_t offset) { atomicAdd(&bins[offset >> shift], 1U); });
+    const int shift = bins.shift_for(sought.high - sought.low);
+    {
+      const std::uint32_t low = sought.low, width = sought.high - sought.low;
+      items.each([&](std::uint32_t item_key, std::uint32_t position) {
+        const std::uint32_t offset = (kPositions ? ~position : item_key) - low, bin = offset >> shift;
+        // The lowest bin is what remains: where most scores are equal they are the lowest (zeros, -inf), and many
+        // atomics on one address are slow.
+        count_if(bin != 0 && offset <= width && (!kPositions || item_key == key), &bins.counts[bin]);
+      });
+    }
     __syncthreads();
 
     // 3. From the top, which bin holds the k-th? Thread 0 owns the highest bins.
-    using Owned = OwnedBins<kThreads>;
-    const std::uint32_t first = kBins - (threadIdx.x + 1) * Owned::kCount;
+    using Owned = OwnedBins<kThreads, kNumBins>;
+    const std::uint32_t first = kNumBins - (threadIdx.x + 1) * Owned::kCount;
     const Owned owned(bins, first);
     std::uint32_t total;
     std::uint32_t above = sum_before<kThreads>(owned.sum, s.warp_totals, total);
-    if (above < sought.k && sought.k <= above + owned.sum) {
+    if (sought.k > total) {
+      if (threadIdx.x == 0) {
+        s.bin = 0;
+        s.above = total;
+        s.in_bin = sought.count - total;
+      }
+    } else if (above < sought.k && sought.k <= above + owned.sum) {
 #pragma unroll
       for (int i = Owned::kCount - 1; i >= 0; --i) {
         if (above < sought.k && sought.k <= above + owned.counts[i]) {
@@ -151,13 +185,14 @@ __device__ void narrow(const Items& items, std::uint32_t key, Sought& sought, st
   }
 }
 
-/// @param items  items.each(f) calls f(key, position) for every item of the calling thread, and may call it with kNoKey for
+/// @param items  items.each(f) calls f(key, position) for every item of the calling thread, and may call it with kNoKey
+/// for
 ///               places that hold none; all threads call it together.
-/// @param count  Number of items.  @param k  1 <= k <= count.  @param bins  kBins counters, 16-byte aligned.
-/// All threads return the same composite, the k-th largest. Begin with a barrier since the last use of storage; it is free
-/// again after the caller's next one.
-template <int kThreads, typename Items>
-__device__ Composite kth_best(const Items& items, std::uint32_t k, std::uint32_t count, std::uint32_t* bins,
+/// @param count  Number of items.  @param k  1 <= k <= count.
+/// All threads return the same composite, the k-th largest. Begin with a barrier since the last use of storage; it is
+/// free again after the caller's next one.
+template <int kThreads, typename Items, int kNumBins>
+__device__ Composite kth_best(const Items& items, std::uint32_t k, std::uint32_t count, Bins<kNumBins>& bins,
                               SelectStorage& s) {
   Sought keys{kNanKey, ~0U, count, k};
   narrow<kThreads, false>(items, 0, keys, bins, s);
@@ -173,6 +208,7 @@ __device__ Composite kth_best(const Items& items, std::uint32_t k, std::uint32_t
     keys.k = places.k;
   }
   items.each([&](std::uint32_t item_key, std::uint32_t position) {
+    if (item_key - keys.low > keys.high - keys.low) return;
     const Composite c = composite_of(item_key, position);
     if (c >= lowest && c <= highest) s.left[atomicAdd(&s.num_left, 1U)] = c;
   });
@@ -189,32 +225,37 @@ __device__ Composite kth_best(const Items& items, std::uint32_t k, std::uint32_t
   return s.result;
 }
 
-/// Composites in an array of the block.
+/// Candidates in an array of the block.
 template <int kThreads>
 struct ArrayItems {
-  const Composite* items;
+  const Candidate* items;
   std::uint32_t count;
   template <typename F>
   __device__ void each(F f) const {
-    for (std::uint32_t i = threadIdx.x; i < count; i += kThreads) f(key_of(items[i]), position_of(items[i]));
+    for (std::uint32_t i = threadIdx.x; i < count; i += kThreads) {
+      f(key_of_candidate(items[i]), position_of_candidate(items[i]));
+    }
   }
 };
 
 /// The same in registers, at most kEach a thread: passes over them then wait for nothing.
 template <int kThreads, int kEach>
 struct RegisterItems {
-  Composite items[kEach];  // 0, whose key is kNoKey, where there is none
+  std::uint32_t keys[kEach], positions[kEach];  // kNoKey where there is none
   __device__ explicit RegisterItems(const ArrayItems<kThreads>& array) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const std::uint32_t at = i * kThreads + threadIdx.x;
-      items[i] = at < array.count ? array.items[at] : 0;
+      const bool there = at < array.count;
+      const Candidate c = there ? array.items[at] : 0;
+      keys[i] = there ? key_of_candidate(c) : kNoKey;
+      positions[i] = position_of_candidate(c);
     }
   }
   template <typename F>
   __device__ void each(F f) const {
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) f(key_of(items[i]), position_of(items[i]));
+    for (int i = 0; i < kEach; ++i) f(keys[i], positions[i]);
   }
 };
 

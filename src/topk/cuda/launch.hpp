@@ -17,7 +17,8 @@ int largest_cluster(int device);
 const char* why_no_image();
 
 void launch_identity(const TopkParams& p, cudaStream_t stream);
-void launch_registers(const TopkParams& p, cudaStream_t stream);
+/// @param many_rows  More than there are multiprocessors.
+void launch_registers(const TopkParams& p, bool many_rows, int device, cudaStream_t stream);
 void launch_stream(const TopkParams& p, std::uint32_t capacity, int blocks_per_row, int device, cudaStream_t stream);
 std::size_t grid_workspace_bytes(std::int64_t rows, int slices, std::uint32_t capacity);
 void launch_grid(const TopkParams& p, std::uint32_t capacity, int slices, void* workspace, int device,

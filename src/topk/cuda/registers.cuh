@@ -53,8 +53,11 @@ struct RegisterRow {
   }
 };
 
+/// Winners that are sorted by value, a power of two.
+inline constexpr std::uint32_t kMostSorted = 4096;
+
 struct RegistersStorage {
-  alignas(16) std::uint32_t bins[kBins];
+  Bins<8192> bins;  // 16 an octave of scores: of 8,192 normal ones some 80 share the k-th's
   SelectStorage select;
   std::uint32_t warp_totals[2][32];
   CertificateStorage certificate;
@@ -99,8 +102,9 @@ __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
     return;
   }
 
-  // Ranks: positions grow with the vector's number, then with the thread. A thread's counts of its vectors travel together,
-  // 8 bits each, through the warp (32 lanes of 8 scores are at most 256: the last lane's own are added apart) ...
+  // Ranks: positions grow with the vector's number, then with the thread. A thread's counts of its vectors travel
+  // together, 8 bits each, through the warp (32 lanes of 8 scores are at most 256: the last lane's own are added apart)
+  // ...
   constexpr int kPerVector = Row::kPerVector;
   static_assert(kVectors <= 4 && 31 * kPerVector < 256, "four counts of 8 bits");
   const std::uint32_t last_key = key_of(last), last_position = position_of(last);

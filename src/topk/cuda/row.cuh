@@ -14,7 +14,8 @@ struct RowWindow {
   const T* scores;      // first score of the window
   std::uint32_t count;  // scores in the window
 
-  __device__ std::uint32_t key(std::uint32_t position) const { return key_of(ScoreFormat<T>::widen(scores[position])); }
+  __device__ float score(std::uint32_t position) const { return ScoreFormat<T>::widen(scores[position]); }
+  __device__ std::uint32_t key(std::uint32_t position) const { return key_of(score(position)); }
   __device__ Composite composite(std::uint32_t position) const { return composite_of(key(position), position); }
 };
 

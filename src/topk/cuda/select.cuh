@@ -13,7 +13,7 @@ namespace tamis::topk_cuda {
 inline constexpr int kSelectThreads = 1024;
 
 struct SelectRowStorage {
-  std::uint32_t bins[kBins];
+  Bins<4096> bins;
   SelectStorage select;
   std::uint32_t warp_totals[2][32];
   CertificateStorage certificate;
@@ -63,8 +63,9 @@ __global__ void __launch_bounds__(kSelectThreads)
     write_found_kernel(const __grid_constant__ TopkParams p, const Composite* found) {
   const std::int64_t row = blockIdx.x;
   const RowWindow<T> window = row_window<T>(p, row);
-  write_winners<T, kSelectThreads>(p, row, window, window.count,
-                                   [&](std::uint32_t i) { return Placed{i, position_of(found[row * p.k + i])}; });
+  write_winners<T, kSelectThreads>(p, row, window, window.count, [&](std::uint32_t i) {
+    return Placed{i, position_of(found[row * p.k + i])};
+  });
 }
 
 }  // namespace tamis::topk_cuda

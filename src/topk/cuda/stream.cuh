@@ -24,30 +24,30 @@ namespace tamis::topk_cuda {
 #endif
 
 #if TAMIS_TOPK_CLUSTERS
-// Adds the candidates of the cluster's other blocks to those of the first. Called by all blocks, after filter_tiles().
-__device__ inline void gather_candidates(std::uint32_t k, std::uint32_t capacity, std::uint32_t num_blocks,
-                                         FilterStorage& s) {
+// Adds the candidates of the cluster's other blocks to those of the first. Called by all blocks, after filter_tiles();
+// another cluster barrier must follow in the others, so that they stay while the first block reads.
+__device__ inline void gather_candidates(std::uint32_t k, std::uint32_t capacity, std::uint32_t rank,
+                                         std::uint32_t num_blocks, FilterStorage& s) {
   const auto cluster = cooperative_groups::this_cluster();
-  cluster.sync();  // everybody's candidates are there
-  if (cluster.block_rank() == 0) {
+  cluster.barrier_wait();  // all blocks have started
+  // Counts travel before the barrier, so that the first block need not ask for them.
+  if (threadIdx.x == 0) cluster.map_shared_rank(&s, 0)->reports[rank] = {s.num_candidates, s.bar.key};
+  cluster.sync();
+  if (rank == 0) {
     const std::uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    // Every warp learns all counts: lane i that of block i.
-    std::uint32_t count = 0, bar_key = 0;
-    if (lane < num_blocks) {
-      const FilterStorage* other = cluster.map_shared_rank(&s, lane);
-      count = other->num_candidates;
-      bar_key = other->bar.key;
-    }
-    bar_key = __reduce_max_sync(0xFFFFFFFFU, bar_key);
-    const bool lost = __any_sync(0xFFFFFFFFU, count > capacity) != 0;
-    const std::uint32_t total = __reduce_add_sync(0xFFFFFFFFU, count);
-    const std::uint32_t before = __reduce_add_sync(0xFFFFFFFFU, lane < warp ? count : 0);
-    const std::uint32_t mine = __shfl_sync(0xFFFFFFFFU, count, warp);
-    __syncthreads();  // counts are read before they change
+    const BlockReport report = lane < num_blocks ? s.reports[lane] : BlockReport{0, 0};
+    const std::uint32_t count = report.num_candidates;
+    std::uint32_t bar_key = __reduce_max_sync(kAllLanes, report.bar_key);
+    const bool lost = __any_sync(kAllLanes, count > capacity) != 0;
+    const std::uint32_t total = __reduce_add_sync(kAllLanes, count);
     if (lost || total <= capacity) {
+      // Warp w copies from block w.
+      const std::uint32_t before = __reduce_add_sync(kAllLanes, lane < warp ? count : 0);
+      const std::uint32_t mine = __shfl_sync(kAllLanes, count, warp);
       if (!lost && warp > 0 && warp < num_blocks) {
-        const FilterStorage* other = cluster.map_shared_rank(&s, warp);
-        for (std::uint32_t i = lane; i < mine; i += 32) s.candidates[before + i] = other->candidates[i];
+        const Candidate* from = cluster.map_shared_rank(&s, warp)->candidates;
+#pragma unroll 4
+        for (std::uint32_t i = lane; i < mine; i += 32) s.candidates[before + i] = from[i];
       }
       if (threadIdx.x == 0) {
         s.num_candidates = lost ? capacity + 1 : total;
@@ -56,14 +56,11 @@ __device__ inline void gather_candidates(std::uint32_t k, std::uint32_t capacity
       __syncthreads();
     } else {
       // They do not fit at once: block by block, keeping the k best whenever the next one's would not fit. A block
-      // leaves at most capacity - k.
+      // leaves at most high_water(), capacity - k or less.
       for (std::uint32_t b = 1; b < num_blocks; ++b) {
-        const std::uint32_t more = __shfl_sync(0xFFFFFFFFU, count, b), have = s.num_candidates;
+        const std::uint32_t more = __shfl_sync(kAllLanes, count, b), have = s.num_candidates;
         __syncthreads();
-        if (have + more > capacity) {
-          const std::uint32_t risen = key_of(keep_k_best(s, k));
-          bar_key = max(bar_key, risen);
-        }
+        if (have + more > capacity) bar_key = max(bar_key, key_of(keep_k_best(s, k)));
         const std::uint32_t from = s.num_candidates;
         const FilterStorage* other = cluster.map_shared_rank(&s, b);
         for (std::uint32_t i = threadIdx.x; i < more; i += kFilterThreads)
@@ -76,7 +73,7 @@ __device__ inline void gather_candidates(std::uint32_t k, std::uint32_t capacity
       __syncthreads();
     }
   }
-  cluster.sync();  // nobody leaves while the first block reads
+  cluster.barrier_arrive();
 }
 #endif
 
@@ -89,6 +86,11 @@ __global__ void __launch_bounds__(kFilterThreads, 2)
   const std::uint32_t rank = blockIdx.x % num_blocks;
   const RowWindow<T> window = row_window<T>(p, row);
   const auto k = static_cast<std::uint32_t>(p.k);
+  const bool clustered = TAMIS_TOPK_CLUSTERS != 0 && num_blocks > 1 && window.count > capacity;
+#if TAMIS_TOPK_CLUSTERS
+  // Waited for before another block's memory is written. Nothing was written yet, so nothing has to be ordered.
+  if (clustered) asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+#endif
 
   // 1. Short windows. All blocks of a cluster agree, so none waits for another.
   if (window.count <= capacity) {
@@ -107,9 +109,9 @@ __global__ void __launch_bounds__(kFilterThreads, 2)
     };
     const std::uint32_t begin = slice(rank), end = slice(rank + 1), mine = begin + threadIdx.x / 32;
     TileStream<T> tile_stream(s, tiles, mine, end);
-  tile_stream.start(mine);
+    tile_stream.start(mine);
     if (threadIdx.x == 0) s.num_candidates = 0;
-    const Bar bar = sample.bar(window.count, k, s.sample);
+    const Bar bar = sample.bar(s.sample);
     if (threadIdx.x == 0) s.bar = bar;
     __syncthreads();
 
@@ -118,11 +120,15 @@ __global__ void __launch_bounds__(kFilterThreads, 2)
 
     // 4. The first block finishes.
 #if TAMIS_TOPK_CLUSTERS
-    if (num_blocks > 1) gather_candidates(k, capacity, num_blocks, s);
+    if (clustered) gather_candidates(k, capacity, rank, num_blocks, s);
+    if (clustered && rank != 0) cooperative_groups::this_cluster().barrier_wait();  // the first block has read
 #endif
     if (rank != 0) return;
   }
   finish_row(p, row, window, capacity, s);
+#if TAMIS_TOPK_CLUSTERS
+  if (clustered) cooperative_groups::this_cluster().barrier_wait();
+#endif
 }
 
 }  // namespace tamis::topk_cuda

@@ -55,7 +55,7 @@ void run_topk(const TopkParams& p, const TopkPlan& plan, void* workspace, int de
   auto* stream = static_cast<cudaStream_t>(stream_handle);
   switch (plan.algorithm) {
     case TopkAlgorithm::kIdentity: return launch_identity(p, stream);
-    case TopkAlgorithm::kRegisters: return launch_registers(p, stream);
+    case TopkAlgorithm::kRegisters: return launch_registers(p, p.rows > core::gpu(device).num_sms, device, stream);
     case TopkAlgorithm::kStream:
     case TopkAlgorithm::kCluster: return launch_stream(p, plan.capacity, plan.blocks_per_row, device, stream);
     case TopkAlgorithm::kGrid: return launch_grid(p, plan.capacity, plan.blocks_per_row, workspace, device, stream);
