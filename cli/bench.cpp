@@ -57,9 +57,8 @@ void add_op(CLI::App* bench, int& exit_code, const char* name, const char* what,
 
 // What may be forced on the GPU.
 const std::map<std::string, TopkAlgorithm> kGpuAlgorithms = {
-    {"auto", TopkAlgorithm::kAuto},       {"registers", TopkAlgorithm::kRegisters}, {"stream", TopkAlgorithm::kStream},
-    {"cluster", TopkAlgorithm::kCluster}, {"grid", TopkAlgorithm::kGrid},           {"select", TopkAlgorithm::kSelect},
-    {"cub", TopkAlgorithm::kCub}};
+    {"auto", TopkAlgorithm::kAuto}, {"registers", TopkAlgorithm::kRegisters}, {"stream", TopkAlgorithm::kStream},
+    {"grid", TopkAlgorithm::kGrid}, {"select", TopkAlgorithm::kSelect},       {"cub", TopkAlgorithm::kCub}};
 
 void add_topk(CLI::App* bench, int& exit_code) {
   struct Both {

@@ -27,7 +27,7 @@ struct ExplainTopk {
   bool json = false;
 
   bool gpu = false;
-  std::optional<std::int64_t> sms, largest_cluster, shared_bytes;
+  std::optional<std::int64_t> sms, shared_bytes;
 };
 
 const std::map<std::string, DType> kScoreTypes = {
@@ -104,8 +104,8 @@ struct ExplainedGpu {
 
 ExplainedGpu explained_gpu(const ExplainTopk& options) {
   ExplainedGpu found{kTopkH200, ""};
-  const int given = options.sms.has_value() + options.largest_cluster.has_value() + options.shared_bytes.has_value();
-  if (given == 3) {
+  const int given = options.sms.has_value() + options.shared_bytes.has_value();
+  if (given == 2) {
     found.source = "as given";
   } else {
     std::string why;
@@ -117,7 +117,6 @@ ExplainedGpu explained_gpu(const ExplainTopk& options) {
     if (given > 0) found.source = "as given, the rest " + found.source;
   }
   found.gpu.num_sms = static_cast<int>(options.sms.value_or(found.gpu.num_sms));
-  found.gpu.largest_cluster = static_cast<int>(options.largest_cluster.value_or(found.gpu.largest_cluster));
   found.gpu.max_shared_bytes = options.shared_bytes.value_or(found.gpu.max_shared_bytes);
   return found;
 }
@@ -136,15 +135,9 @@ void explain_on_gpu(const ExplainTopk& options, bool with_shape) {
   const auto [gpu, source] = explained_gpu(options);
   Json json = {{"op", "topk"},
                {"device", "cuda"},
-               {"gpu",
-                {{"sms", gpu.num_sms},
-                 {"largest_cluster", gpu.largest_cluster},
-                 {"shared_bytes", gpu.max_shared_bytes},
-                 {"source", source}}}};
-  std::string text = fmt::format(
-      "GPU: {} multiprocessors, {}, {} bytes of shared memory a block ({})\n", gpu.num_sms,
-      gpu.largest_cluster < 2 ? "no clusters" : fmt::format("clusters of up to {} blocks", gpu.largest_cluster),
-      gpu.max_shared_bytes, source);
+               {"gpu", {{"sms", gpu.num_sms}, {"shared_bytes", gpu.max_shared_bytes}, {"source", source}}}};
+  std::string text = fmt::format("GPU: {} multiprocessors, {} bytes of shared memory a block ({})\n", gpu.num_sms,
+                                 gpu.max_shared_bytes, source);
   const TopkCudaRule* chosen = nullptr;
   if (with_shape) {
     const TopkCase c{options.rows, options.width, options.k, kTopkOrders.at(options.order)};
@@ -191,7 +184,7 @@ void add_explain_topk(CLI::App* explain) {
       "given.\n\n"
       "Examples:\n"
       "  tamis explain topk --rows 64 --width 65536 --k 512\n"
-      "  tamis explain topk --gpu --rows 4 --width 131072 --k 2048 --sms 108 --largest-cluster 1 --shared-bytes "
+      "  tamis explain topk --gpu --rows 4 --width 131072 --k 2048 --sms 108 --shared-bytes "
       "166912");
   command->add_option("--rows", options->rows, "Rows of the scores")->type_name("N")->capture_default_str();
   auto* width = command->add_option("--width", options->width, "Scores a row")->type_name("N");
@@ -215,7 +208,6 @@ void add_explain_topk(CLI::App* explain) {
     command->add_option(name, value, what)->check(CLI::Range(least, std::int64_t{1} << 30))->type_name("N")->needs(gpu);
   };
   add_fact("--sms", options->sms, "Of the GPU: multiprocessors", 1);
-  add_fact("--largest-cluster", options->largest_cluster, "Of the GPU: blocks of a cluster; 1: it has none", 1);
   add_fact("--shared-bytes", options->shared_bytes, "Of the GPU: shared memory that a block may have", 0);
   command->callback([options, width, k] {
     const bool with_shape = shape_given({width, k});

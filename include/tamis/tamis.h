@@ -229,9 +229,8 @@ enum {
   TAMIS_TOPK_ALGORITHM_SELECT = 3,
   TAMIS_TOPK_ALGORITHM_REGISTERS = 4,
   TAMIS_TOPK_ALGORITHM_STREAM = 5,
-  TAMIS_TOPK_ALGORITHM_CLUSTER = 6,
-  TAMIS_TOPK_ALGORITHM_GRID = 7,
-  TAMIS_TOPK_ALGORITHM_CUB = 8
+  TAMIS_TOPK_ALGORITHM_GRID = 6,
+  TAMIS_TOPK_ALGORITHM_CUB = 7
 };
 
 /// auto, identity, simd_filter, select, registers, ...; "unknown algorithm" for any other number.

@@ -34,8 +34,7 @@ enum class TopkAlgorithm : std::uint8_t {
             ///< passes over the row by one block.
   kRegisters,  ///< CUDA: one block holds a short row in registers.
   kStream,     ///< CUDA: one pass by one block a row against a sampled bar.
-  kCluster,    ///< CUDA: the same with a cluster of 2 to 16 blocks a row.
-  kGrid,       ///< CUDA: the same with many blocks a row that meet in the workspace; two launches.
+  kGrid,       ///< CUDA: the same with several blocks a row that meet in the workspace; two launches.
   kCub,        ///< CUDA: select, then CUB sorts the winners: any k by value.
 };
 
@@ -124,7 +123,7 @@ struct TopkSupport {
 /// @throws Error kInvalidArgument if device.kind is neither kCpu nor kCuda.
 std::vector<TopkSupport> topk_support(Device device);
 
-/// Name of an algorithm: auto, identity, simd_filter, select, registers, stream, cluster, grid, cub.
+/// Name of an algorithm: auto, identity, simd_filter, select, registers, stream, grid, cub.
 const char* topk_algorithm_name(TopkAlgorithm algorithm) noexcept;
 
 }  // namespace tamis

@@ -22,7 +22,6 @@ static_assert(TAMIS_TOPK_ALGORITHM_AUTO == static_cast<int>(TopkAlgorithm::kAuto
               TAMIS_TOPK_ALGORITHM_SELECT == static_cast<int>(TopkAlgorithm::kSelect) &&
               TAMIS_TOPK_ALGORITHM_REGISTERS == static_cast<int>(TopkAlgorithm::kRegisters) &&
               TAMIS_TOPK_ALGORITHM_STREAM == static_cast<int>(TopkAlgorithm::kStream) &&
-              TAMIS_TOPK_ALGORITHM_CLUSTER == static_cast<int>(TopkAlgorithm::kCluster) &&
               TAMIS_TOPK_ALGORITHM_GRID == static_cast<int>(TopkAlgorithm::kGrid) &&
               TAMIS_TOPK_ALGORITHM_CUB == static_cast<int>(TopkAlgorithm::kCub));
 static_assert(sizeof(tamis_topk_certificate) == sizeof(TopkCertificate) &&

@@ -58,7 +58,6 @@ static_assert(choose_topk_rule(kTopkFilterMaxK + 2, kTopkFilterMaxK + 1).algorit
 /// What the rules need to know of a GPU. The defaults are an H200's.
 struct TopkGpu {
   int num_sms = 132;
-  int largest_cluster = 8;  // blocks; 1: no clusters
   std::int64_t max_shared_bytes = 232448;
 };
 
@@ -68,11 +67,11 @@ struct TopkCase {
   TopkOrder order = TopkOrder::kPosition;
 };
 
-/// Shared memory of the kernels that filter beside their candidates, rounded up; the launcher holds it against the
-/// kernel.
-inline constexpr std::int64_t kTopkFilterSharedBytes = 69 * 1024;
+/// Shared memory of the kernels that filter beside their candidates, rounded up: tiles on their way, 128 bytes a
+/// thread, and what a selection needs. The launcher holds it against the kernels.
+constexpr std::int64_t topk_filter_shared_bytes(int threads) { return 128 * threads + 5 * 1024; }
 
-/// Candidates that a block of stream, cluster and grid holds: several times k, so that those that a sampled bar lets
+/// Candidates that a block of stream and grid holds: several times k, so that those that a sampled bar lets
 /// through fit. 0: too large a k for the GPU's shared memory.
 constexpr std::uint32_t topk_capacity(std::int64_t k, const TopkGpu& gpu) {
   struct Choice {
@@ -80,7 +79,7 @@ constexpr std::uint32_t topk_capacity(std::int64_t k, const TopkGpu& gpu) {
   };
   // 5,632: two blocks fit a multiprocessor of Hopper. 3,584: one fits 99 KiB. 16,384: one fits 227 KiB.
   for (const Choice& choice : {Choice{2048, 5632}, Choice{1024, 3584}, Choice{4096, 16384}}) {
-    if (k <= choice.max_k && 8 * choice.candidates + kTopkFilterSharedBytes <= gpu.max_shared_bytes) {
+    if (k <= choice.max_k && 8 * choice.candidates + topk_filter_shared_bytes(512) <= gpu.max_shared_bytes) {
       return static_cast<std::uint32_t>(choice.candidates);
     }
   }
@@ -95,19 +94,17 @@ constexpr std::int64_t topk_filter_max_k(const TopkGpu& gpu) {
   return 0;
 }
 
-/// Blocks of a row's cluster: as many as there are multiprocessors for, while each has a few thousand scores.
-constexpr int topk_cluster_blocks(std::int64_t rows, std::int64_t width, const TopkGpu& gpu) {
-  int blocks = 2;
-  while (2 * blocks <= gpu.largest_cluster && rows * 2 * blocks <= gpu.num_sms && width >= 4096 * 2 * blocks) {
-    blocks *= 2;
-  }
-  return blocks;
+/// Slices of a row for grid: as many as there are multiprocessors for, while each has a few thousand scores.
+constexpr int topk_grid_slices(std::int64_t rows, std::int64_t width, const TopkGpu& gpu) {
+  constexpr std::int64_t kMostSlices = 512;  // the block that gathers them has a thread for each
+  const std::int64_t share = std::min(kMostSlices, gpu.num_sms / std::max<std::int64_t>(1, rows));
+  return static_cast<int>(std::clamp<std::int64_t>(share, 1, std::max<std::int64_t>(1, width / 8192)));
 }
 
-/// Slices of a row for grid: likewise, without the bound of a cluster.
-constexpr int topk_grid_slices(std::int64_t rows, std::int64_t width, const TopkGpu& gpu) {
-  const std::int64_t share = 2 * gpu.num_sms / std::max<std::int64_t>(1, rows);
-  return static_cast<int>(std::clamp<std::int64_t>(share, 1, std::max<std::int64_t>(1, width / 8192)));
+/// Threads of a block that filters: all that a multiprocessor has where no two blocks share one, else half.
+constexpr int topk_filter_threads(std::int64_t blocks, std::uint32_t capacity, const TopkGpu& gpu) {
+  const bool fits = std::int64_t{8} * capacity + topk_filter_shared_bytes(1024) <= gpu.max_shared_bytes;
+  return blocks <= gpu.num_sms && fits ? 1024 : 512;
 }
 
 struct TopkCudaRule {
@@ -115,7 +112,6 @@ struct TopkCudaRule {
   const char* name;
   // What the kernel can serve at all.
   bool whole_rows_only;         // width <= k
-  bool needs_clusters;          // of at least 2 blocks
   std::int64_t max_width;       // kTopkAnyK: any
   std::int64_t max_k;           // likewise; kTopkFilterK: topk_filter_max_k(); 0: only by value
   std::int64_t max_k_by_value;  // likewise; 0: not by value
@@ -127,8 +123,8 @@ struct TopkCudaRule {
 
   constexpr std::int64_t k_limit(const TopkCase& c, const TopkGpu& gpu) const;
   constexpr bool can(const TopkCase& c, const TopkGpu& gpu) const {
-    return (!whole_rows_only || c.width <= c.k) && (!needs_clusters || gpu.largest_cluster >= 2) &&
-           c.width <= max_width && k_limit(c, gpu) > 0 && std::min(c.k, c.width) <= k_limit(c, gpu);
+    return (!whole_rows_only || c.width <= c.k) && c.width <= max_width && k_limit(c, gpu) > 0 &&
+           std::min(c.k, c.width) <= k_limit(c, gpu);
   }
   constexpr bool fits(const TopkCase& c, const TopkGpu& gpu) const {
     return can(c, gpu) && static_cast<double>(c.rows) <= max_rows_per_sm * gpu.num_sms && c.width >= min_width;
@@ -143,25 +139,18 @@ constexpr std::int64_t TopkCudaRule::k_limit(const TopkCase& c, const TopkGpu& g
 
 inline constexpr double kTopkAnyRows = 1e18;
 inline constexpr TopkCudaRule kTopkCudaRules[] = {
-    {TopkAlgorithm::kIdentity, "identity", true, false, kTopkAnyK, kTopkAnyK, 0, kTopkAnyRows, 0,
-     "width <= k, not by value", "every position wins, so no score is compared"},
-    {TopkAlgorithm::kRegisters, "registers", false, false, 16384, kTopkAnyK, 4096, kTopkAnyRows, 0,
+    {TopkAlgorithm::kIdentity, "identity", true, kTopkAnyK, kTopkAnyK, 0, kTopkAnyRows, 0, "width <= k, not by value",
+     "every position wins, so no score is compared"},
+    {TopkAlgorithm::kRegisters, "registers", false, 16384, kTopkAnyK, 4096, kTopkAnyRows, 0,
      "width <= 16384; by value k <= 4096",
      "one block holds the row in registers and counts it exactly, without a sample"},
-    {TopkAlgorithm::kGrid, "grid", false, false, kTopkAnyK, kTopkFilterK, kTopkFilterK, 1.0 / 16, 4 << 20,
-     "k <= 4096, width >= 4194304, rows <= SMs / 16",
-     "so few and so long that 8 blocks a row would leave most of the memory's speed unused"},
-    {TopkAlgorithm::kCluster, "cluster", false, true, kTopkAnyK, kTopkFilterK, kTopkFilterK, 0.25, 0,
-     "k <= 4096, rows <= SMs / 4, a GPU with clusters",
-     "4 to 8 blocks share a row, so that few rows use more multiprocessors; candidates meet in shared memory"},
-    {TopkAlgorithm::kGrid, "grid", false, false, kTopkAnyK, kTopkFilterK, kTopkFilterK, 0.25, 0,
-     "k <= 4096, rows <= SMs / 4",
-     "the same without clusters: blocks meet in the workspace, which costs a second launch"},
-    {TopkAlgorithm::kStream, "stream", false, false, kTopkAnyK, kTopkFilterK, kTopkFilterK, kTopkAnyRows, 0,
-     "k <= 4096", "rows enough for one block each: one pass against a sampled bar, at the speed of reading"},
-    {TopkAlgorithm::kSelect, "select", false, false, kTopkAnyK, kTopkAnyK, 0, kTopkAnyRows, 0, "not by value",
+    {TopkAlgorithm::kGrid, "grid", false, kTopkAnyK, kTopkFilterK, kTopkFilterK, 0.25, 0, "k <= 4096, rows <= SMs / 4",
+     "rows too few to fill the GPU: blocks share them and meet in the workspace, which costs a second launch"},
+    {TopkAlgorithm::kStream, "stream", false, kTopkAnyK, kTopkFilterK, kTopkFilterK, kTopkAnyRows, 0, "k <= 4096",
+     "rows enough for one block each: one pass against a sampled bar, at the speed of reading"},
+    {TopkAlgorithm::kSelect, "select", false, kTopkAnyK, kTopkAnyK, 0, kTopkAnyRows, 0, "not by value",
      "any k: the exact k-th by several passes over the row, winners leave in order"},
-    {TopkAlgorithm::kCub, "cub", false, false, kTopkAnyK, 0, kTopkAnyK, kTopkAnyRows, 0, "by value",
+    {TopkAlgorithm::kCub, "cub", false, kTopkAnyK, 0, kTopkAnyK, kTopkAnyRows, 0, "by value",
      "any k by value: winners as select finds them, which CUB then sorts in the workspace"},
 };
 
@@ -176,8 +165,7 @@ constexpr const TopkCudaRule& choose_topk_cuda_rule(const TopkCase& c, const Top
 }
 static_assert(choose_topk_cuda_rule({1, 2048, 2048}, {}).algorithm == TopkAlgorithm::kIdentity);
 static_assert(choose_topk_cuda_rule({1, 2048, 2048, TopkOrder::kByValue}, {}).algorithm == TopkAlgorithm::kRegisters);
-static_assert(choose_topk_cuda_rule({1, 131072, 2048}, {}).algorithm == TopkAlgorithm::kCluster);
-static_assert(choose_topk_cuda_rule({1, 131072, 2048}, {108, 1, 166912}).algorithm == TopkAlgorithm::kGrid);
+static_assert(choose_topk_cuda_rule({1, 131072, 2048}, {}).algorithm == TopkAlgorithm::kGrid);
 static_assert(choose_topk_cuda_rule({256, 131072, 2048}, {}).algorithm == TopkAlgorithm::kStream);
 static_assert(choose_topk_cuda_rule({1, kTopkAnyK, kTopkAnyK, TopkOrder::kByValue}, {}).algorithm ==
               TopkAlgorithm::kCub);

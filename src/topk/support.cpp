@@ -34,7 +34,6 @@ std::optional<TopkGpu> ask_gpu(int device, std::string& why) {
 
 // Why no call on this GPU can take the rule's algorithm; empty if some can.
 std::string never_served(const TopkCudaRule& rule, const TopkGpu& gpu) {
-  if (rule.needs_clusters && gpu.largest_cluster < 2) return "no thread-block clusters on this GPU";
   if (rule.max_k == kTopkFilterK && topk_filter_max_k(gpu) == 0) {
     return core::concat("a block of this GPU may have ", gpu.max_shared_bytes,
                         " bytes of shared memory, too few for the candidates");
@@ -57,10 +56,6 @@ TopkCudaLayout topk_cuda_layout(const TopkCase& c, TopkAlgorithm algorithm, cons
   TopkCudaLayout layout;
   const std::uint32_t capacity = topk_capacity(std::min(c.k, c.width), gpu);
   switch (algorithm) {
-    case TopkAlgorithm::kCluster:
-      layout.blocks_per_row = topk_cluster_blocks(c.rows, c.width, gpu);
-      layout.capacity = capacity;
-      break;
     case TopkAlgorithm::kGrid:
       layout.blocks_per_row = topk_grid_slices(c.rows, c.width, gpu);
       layout.capacity = capacity;

@@ -12,7 +12,7 @@
 namespace tamis {
 
 /// An H200 as topk_cuda::topk_gpu() reads one: what is explained where no GPU is.
-inline constexpr TopkGpu kTopkH200{132, 8, 232448};
+inline constexpr TopkGpu kTopkH200{132, 232448};
 
 /// What the rules need to know of a GPU that this binary has kernels for; else nothing, and `why` says the reason.
 std::optional<TopkGpu> find_topk_gpu(int device, std::string& why);

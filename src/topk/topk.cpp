@@ -204,7 +204,6 @@ std::string topk_unmet(const TopkCudaRule& rule, const TopkCase& c, const TopkGp
   std::string unmet;
   const auto add = [&](const auto&... parts) { unmet += core::concat(unmet.empty() ? "" : "; ", parts...); };
   if (rule.whole_rows_only && c.width > c.k) add("width ", c.width, " must be at most k = ", c.k);
-  if (rule.needs_clusters && gpu.largest_cluster < 2) add("the GPU must have thread-block clusters");
   if (c.width > rule.max_width) add("width ", c.width, " must be at most ", rule.max_width);
   const bool by_value = c.order == TopkOrder::kByValue;
   if (const std::int64_t limit = rule.k_limit(c, gpu); limit == 0) {

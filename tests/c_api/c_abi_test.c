@@ -128,8 +128,8 @@ const char* c_abi_topk_support(void) {
   CHECK(available == 1);
   CHECK(tamis_topk_support(TAMIS_DEVICE_CPU, 0, TAMIS_TOPK_ALGORITHM_SELECT, &available, &why) == TAMIS_OK);
   CHECK(available == 1 && why != NULL && why[0] == '\0');
-  CHECK(tamis_topk_support(TAMIS_DEVICE_CPU, 0, TAMIS_TOPK_ALGORITHM_CLUSTER, &available, &why) == TAMIS_OK);
-  CHECK(available == 0 && strcmp(why, "cluster is no algorithm of the CPU") == 0);
+  CHECK(tamis_topk_support(TAMIS_DEVICE_CPU, 0, TAMIS_TOPK_ALGORITHM_GRID, &available, &why) == TAMIS_OK);
+  CHECK(available == 0 && strcmp(why, "grid is no algorithm of the CPU") == 0);
   // With or without a GPU, each is available or has a reason.
   for (algorithm = TAMIS_TOPK_ALGORITHM_AUTO; algorithm <= TAMIS_TOPK_ALGORITHM_CUB; ++algorithm) {
     CHECK(tamis_topk_support(TAMIS_DEVICE_CUDA, 0, algorithm, &available, &why) == TAMIS_OK);

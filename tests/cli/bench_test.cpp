@@ -382,11 +382,11 @@ TEST(BenchScripts, GpuLinesBecomeChartsAndFigures) {
         {"hot_us", 20.5}, {"best_other_us", 60.0}, {"best_other", "DeepSelect sm_90a"}, {"table_torch_us", 248.0}};
     row.more = cited;
     // Measured three times: the last line counts, whatever its algorithm.
-    line("normal", "cluster", 35.0, 30.0);
     line("normal", "grid", 35.0, 30.0);
-    line("normal", "cluster", 25.0, 30.0);
+    line("normal", "grid", 35.0, 30.0);
+    line("normal", "grid", 25.0, 30.0);
     row.more = {{"hot_us", 21.5}};
-    line("all_equal", "cluster", 30.0, 1.1 * 25.0);
+    line("all_equal", "grid", 30.0, 1.1 * 25.0);
     row.more = {{"hot_us", 190.5}, {"torch", "2.11.0"}};
     line("normal", "torch.topk", 250.0, std::nullopt);
   }

@@ -77,16 +77,15 @@ TEST(ExplainTopk, Refusals) {
 
 // The numbers of a GPU as options, so that a test means the same with and without one.
 std::string gpu_options(const TopkGpu& gpu) {
-  return " --gpu --sms " + std::to_string(gpu.num_sms) + " --largest-cluster " + std::to_string(gpu.largest_cluster) +
-         " --shared-bytes " + std::to_string(gpu.max_shared_bytes);
+  return " --gpu --sms " + std::to_string(gpu.num_sms) + " --shared-bytes " + std::to_string(gpu.max_shared_bytes);
 }
 
 // Shapes come out of the rules themselves, so that tuned thresholds move the test along.
 TEST(ExplainTopkOnGpu, EveryRuleIsReachable) {
-  const TopkGpu without_clusters{108, 1, 166912};
+  const TopkGpu a100{108, 166912};
   for (const TopkCudaRule& rule : topk_cuda_rules()) {
     bool found = false;
-    for (const TopkGpu& gpu : {kTopkH200, without_clusters}) {
+    for (const TopkGpu& gpu : {kTopkH200, a100}) {
       for (const std::int64_t rows : {1, 64, 4096}) {
         for (const std::int64_t width : {500, 10000, 300000, 1 << 24}) {
           for (const std::int64_t k : {512, 20000}) {
@@ -117,10 +116,9 @@ TEST(ExplainTopkOnGpu, EveryRuleIsReachable) {
 }
 
 TEST(ExplainTopkOnGpu, SaysWhoseNumbersItTakes) {
-  const nlohmann::json given = explain("topk" + gpu_options({7, 2, 99 << 10}));
+  const nlohmann::json given = explain("topk" + gpu_options({7, 99 << 10}));
   EXPECT_EQ(given["gpu"]["source"], "as given");
   EXPECT_EQ(given["gpu"]["sms"], 7);
-  EXPECT_EQ(given["gpu"]["largest_cluster"], 2);
   EXPECT_EQ(given["gpu"]["shared_bytes"], 99 << 10);
   EXPECT_TRUE(chosen(given).is_null());
   std::string why;
@@ -128,7 +126,6 @@ TEST(ExplainTopkOnGpu, SaysWhoseNumbersItTakes) {
   const TopkGpu expected = here.value_or(kTopkH200);
   const nlohmann::json answer = explain("topk --gpu");
   EXPECT_EQ(answer["gpu"]["sms"], expected.num_sms);
-  EXPECT_EQ(answer["gpu"]["largest_cluster"], expected.largest_cluster);
   EXPECT_EQ(answer["gpu"]["shared_bytes"], expected.max_shared_bytes);
   const auto source = answer["gpu"]["source"].get<std::string>();
   EXPECT_TRUE(source.starts_with(here ? "read from cuda:0, " : "an H200's: " + why)) << source;
@@ -138,28 +135,26 @@ TEST(ExplainTopkOnGpu, SaysWhoseNumbersItTakes) {
 }
 
 TEST(ExplainTopkOnGpu, PrintsTheTableWithAnArrow) {
-  expect_text(
-      "topk --rows 4 --width 131072 --k 2048" + gpu_options(kTopkH200),
-      {"GPU: 132 multiprocessors, clusters of up to 8 blocks, 232448 bytes of shared memory a block (as given)\n",
-       "topk of 4 x 131072 fp32, k 2048: ", " a row", "workspace: ", "\n-> ", "\n   stream", "\n   cub"});
-  expect_text("topk" + gpu_options({108, 1, 166912}), {"GPU: 108 multiprocessors, no clusters, ", "\n   registers"});
+  expect_text("topk --rows 4 --width 131072 --k 2048" + gpu_options(kTopkH200),
+              {"GPU: 132 multiprocessors, 232448 bytes of shared memory a block (as given)\n",
+               "topk of 4 x 131072 fp32, k 2048: ", " a row", "workspace: ", "\n-> ", "\n   stream", "\n   cub"});
+  expect_text("topk" + gpu_options({108, 166912}), {"GPU: 108 multiprocessors, 166912 ", "\n   registers"});
 }
 
 TEST(ExplainTopkOnGpu, AForcedAlgorithmSaysEverythingThatSpeaksAgainstIt) {
-  const std::string on_h200 = gpu_options(kTopkH200), without_clusters = gpu_options({108, 1, 166912});
+  const std::string on_h200 = gpu_options(kTopkH200), on_a100 = gpu_options({108, 166912});
   EXPECT_EQ(explain("topk --width 100000 --k 5 --algorithm select" + on_h200)["algorithm"], "select");
   expect_refused("topk --width 131072 --k 5000 --algorithm identity --order by_value" + on_h200,
                  "topk: algorithm identity cannot serve this call: width 131072 must be at most k = 5000; order must "
                  "not be by value");
-  expect_refused("topk --width 131072 --k 5000 --algorithm cluster" + without_clusters,
-                 "topk: algorithm cluster cannot serve this call: the GPU must have thread-block clusters; k = 5000 "
-                 "must be at most " +
-                     std::to_string(topk_filter_max_k({108, 1, 166912})));
+  expect_refused("topk --width 131072 --k 5000 --algorithm grid" + on_a100,
+                 "topk: algorithm grid cannot serve this call: k = 5000 must be at most " +
+                     std::to_string(topk_filter_max_k({108, 166912})));
   expect_refused("topk --width 131072 --k 5 --algorithm cub" + on_h200, "order must be by value");
   expect_refused("topk --width 131072 --k 5 --algorithm simd_filter" + on_h200,
                  "topk: algorithm is simd_filter, on CUDA it must be auto, identity, registers, ");
-  expect_refused("topk --width 131072 --k 5 --algorithm cluster",
-                 "topk: algorithm is cluster, on the CPU it must be auto, identity, simd_filter or select");
+  expect_refused("topk --width 131072 --k 5 --algorithm grid",
+                 "topk: algorithm is grid, on the CPU it must be auto, identity, simd_filter or select");
 }
 
 TEST(ExplainTopkOnGpu, Refusals) {

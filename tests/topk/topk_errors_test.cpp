@@ -173,10 +173,10 @@ TEST(TopkRules, EveryRuleIsReachedAndNamed) {
   EXPECT_STREQ(topk_algorithm_name(TopkAlgorithm::kAuto), "auto");
 }
 
-// The GPU's rules, as an H200, a GPU without clusters, and one with little shared memory would follow them.
+// The GPU's rules, as an H200, an A100, and a GPU with little shared memory would follow them.
 TEST(TopkRules, EveryCudaRuleIsReachedAndNamed) {
   std::set<const TopkCudaRule*> reached;
-  const TopkGpu gpus[] = {{}, {108, 1, 166912}, {84, 8, 101376}};
+  const TopkGpu gpus[] = {{}, {108, 166912}, {84, 101376}};
   for (const TopkGpu& gpu : gpus) {
     for (std::int64_t rows : {1, 4, 60, 130, 1000}) {
       for (std::int64_t width : {0, 1, 512, 65536, 1000000, 10000000}) {
@@ -201,13 +201,13 @@ TEST(TopkRules, EveryCudaRuleIsReachedAndNamed) {
 }
 
 TEST(TopkRules, WhatACudaRuleCannotServeIsSaid) {
-  const TopkGpu no_clusters{108, 1, 166912};
+  const TopkGpu a100{108, 166912};
   for (const TopkCudaRule& rule : topk_cuda_rules()) {
     for (std::int64_t width : {100, 20000}) {
       for (std::int64_t k : {10, 3000, 5000, 50000}) {
         for (TopkOrder order : {TopkOrder::kPosition, TopkOrder::kByValue}) {
           const TopkCase c{1, width, k, order};
-          EXPECT_EQ(rule.can(c, no_clusters), topk_unmet(rule, c, no_clusters).empty()) << rule.name;
+          EXPECT_EQ(rule.can(c, a100), topk_unmet(rule, c, a100).empty()) << rule.name;
         }
       }
     }

@@ -88,14 +88,12 @@ TEST(TopkSupport, ChoosesWhatTheDeviceHas) {
 // The layout that `tamis explain` prints, where the plan of a call can be had without a GPU.
 TEST(TopkSupport, LayoutFollowsTheRules) {
   const TopkCase c{4, 131072, 2048};
-  EXPECT_EQ(topk_cuda_layout(c, TopkAlgorithm::kCluster, kTopkH200).blocks_per_row,
-            topk_cluster_blocks(4, 131072, kTopkH200));
   EXPECT_EQ(topk_cuda_layout(c, TopkAlgorithm::kGrid, kTopkH200).blocks_per_row,
             topk_grid_slices(4, 131072, kTopkH200));
   EXPECT_EQ(topk_cuda_layout(c, TopkAlgorithm::kStream, kTopkH200).capacity, topk_capacity(2048, kTopkH200));
   EXPECT_EQ(topk_cuda_layout(c, TopkAlgorithm::kSelect, kTopkH200).capacity, 0U);
   if (core::cuda_archs().empty()) GTEST_SKIP() << "this build has no CUDA kernels: workspaces are not known";
-  EXPECT_EQ(topk_cuda_layout(c, TopkAlgorithm::kCluster, kTopkH200).workspace_bytes, 0U);
+  EXPECT_EQ(topk_cuda_layout(c, TopkAlgorithm::kStream, kTopkH200).workspace_bytes, 0U);
   EXPECT_GT(topk_cuda_layout(c, TopkAlgorithm::kGrid, kTopkH200).workspace_bytes, 0U);
 }
 

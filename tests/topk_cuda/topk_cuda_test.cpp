@@ -509,7 +509,7 @@ TEST(TopkCudaErrors, ForcedAlgorithmsNameWhatSpeaksAgainstThem) {
               "be at most 4096 by value"));
   gpu.args.algorithm = TopkAlgorithm::kSimdFilter;
   EXPECT_TRUE(throws(Status::kInvalidArgument,
-                     "topk: algorithm is simd_filter, on CUDA it must be auto, identity, registers, grid, cluster, "
+                     "topk: algorithm is simd_filter, on CUDA it must be auto, identity, registers, grid, "
                      "stream, select, cub",
                      [&] { topk(gpu.args); }));
 }

@@ -27,7 +27,7 @@ const Gpu& gpu(int index) {
     cudaDeviceProp properties{};
     TAMIS_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
     known[at] = {properties.name, properties.major * 10 + properties.minor, properties.multiProcessorCount,
-                 static_cast<std::int64_t>(properties.sharedMemPerBlockOptin), properties.major >= 9};
+                 static_cast<std::int64_t>(properties.sharedMemPerBlockOptin)};
   });
   return known[at];
 }

@@ -21,7 +21,6 @@ struct Gpu {
   int compute_capability = 0;  // 90 for 9.0
   int num_sms = 0;
   std::int64_t max_shared_bytes = 0;  // a block may ask for
-  bool has_clusters = false;
 };
 
 /// @throws Error kDeviceError if there is no such device.

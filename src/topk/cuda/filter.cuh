@@ -11,27 +11,21 @@
 
 namespace tamis::topk_cuda {
 
-inline constexpr int kFilterThreads = kSampleThreads;
-inline constexpr int kFilterWarps = kFilterThreads / 32;
 /// Winners a row that these kernels can hold apart from the candidates.
 inline constexpr std::uint32_t kFilterMaxK = 4096;
 
 /// Tiles that a warp has on their way or is looking at.
 inline constexpr int kTileSlots = 2;
 
-/// What a block of a cluster tells the first one.
-struct BlockReport {
-  std::uint32_t num_candidates, bar_key;
-};
-
 /// Dynamic shared memory of the kernels that filter: fixed part, then `capacity` candidates.
+template <int kThreads>
 struct FilterStorage {
   union {
     // While scores stream in. Every lane copies and reads only its own vectors.
-    uint4 tiles[kFilterWarps][kTileSlots][4][32];
+    uint4 tiles[kThreads / 32][kTileSlots][4][32];
     // Otherwise.
     struct {
-      Bins<2048> bins;
+      Bins<4 * kThreads> bins;
       union {
         Composite winners[kFilterMaxK];
         Candidate kept[kFilterMaxK];
@@ -44,29 +38,30 @@ struct FilterStorage {
   std::uint32_t num_candidates;  // asked for; above the capacity some were lost
   std::uint32_t num_winners;
   Bar bar;
-  BlockReport reports[16];
   alignas(16) Candidate candidates[1];  // capacity of them
 
   static std::size_t bytes(std::uint32_t capacity) { return sizeof(FilterStorage) + capacity * sizeof(Candidate); }
 };
 
-__device__ __noinline__ inline Composite kth_candidate(FilterStorage& s, std::uint32_t k) {
-  const ArrayItems<kFilterThreads> items{s.candidates, s.num_candidates};
-  return kth_best<kFilterThreads>(items, k, items.count, s.bins, s.select);
+template <int kThreads>
+__device__ __noinline__ Composite kth_candidate(FilterStorage<kThreads>& s, std::uint32_t k) {
+  const ArrayItems<kThreads> items{s.candidates, s.num_candidates};
+  return kth_best<kThreads>(items, k, items.count, s.bins, s.select);
 }
 
 // Keeps the k best candidates, num_candidates > k, in no particular order. Returns the k-th. Ends with a barrier.
-__device__ __noinline__ inline Composite keep_k_best(FilterStorage& s, std::uint32_t k) {
+template <int kThreads>
+__device__ __noinline__ Composite keep_k_best(FilterStorage<kThreads>& s, std::uint32_t k) {
   const std::uint32_t count = s.num_candidates;
   const Composite last = kth_candidate(s, k);
   if (threadIdx.x == 0) s.num_winners = 0;
   __syncthreads();
-  for (std::uint32_t i = threadIdx.x; i < count; i += kFilterThreads) {
+  for (std::uint32_t i = threadIdx.x; i < count; i += kThreads) {
     const Candidate c = s.candidates[i];
     if (composite_of_candidate(c) >= last) s.kept[atomicAdd(&s.num_winners, 1U)] = c;
   }
   __syncthreads();
-  for (std::uint32_t i = threadIdx.x; i < k; i += kFilterThreads) s.candidates[i] = s.kept[i];
+  for (std::uint32_t i = threadIdx.x; i < k; i += kThreads) s.candidates[i] = s.kept[i];
   if (threadIdx.x == 0) s.num_candidates = k;
   __syncthreads();
   return last;
@@ -81,13 +76,13 @@ struct TileVectors {
 /// A warp's tiles between global memory and registers: asynchronous copies into shared memory, which need neither
 /// registers nor L1 while they are on their way. (L1 is what shared memory leaves of it: with 2 x 113 KiB taken, loads
 /// into registers had room for 28 KiB a multiprocessor and reached half of the memory's speed.)
-template <typename T>
+template <typename T, int kThreads>
 class TileStream {
  public:
-  static constexpr int kVectors = RowTiles<T>::kVectors;
+  static constexpr int kVectors = RowTiles<T>::kVectors, kWarps = kThreads / 32;
 
-  /// Tiles first, first + kFilterWarps, ... below end.
-  __device__ TileStream(FilterStorage& s, const RowTiles<T>& tiles, std::uint32_t first, std::uint32_t end)
+  /// Tiles first, first + kWarps, ... below end.
+  __device__ TileStream(FilterStorage<kThreads>& s, const RowTiles<T>& tiles, std::uint32_t first, std::uint32_t end)
       : slots_(&s.tiles[threadIdx.x / 32][0][0][threadIdx.x % 32]), tiles_(tiles), next_(first), end_(end) {}
 
   /// Starts the first copies, or starts them again after shared memory served something else.
@@ -142,7 +137,7 @@ class TileStream {
       }
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
-    next_ += kFilterWarps;
+    next_ += kWarps;
   }
 };
 
@@ -156,9 +151,9 @@ __device__ inline void append_if(bool reaches, std::uint32_t& to, float score, s
 }
 
 // Adds the scores of a lane's part of a tile that reach the bar; some do. `first_position`: of its first vector.
-template <typename T, typename Largest>
+template <typename T, int kThreads, typename Largest>
 __device__ void keep_hits(const uint4 (&v)[RowTiles<T>::kVectors], const Largest& largest, std::uint32_t first_position,
-                          typename ScoreFormat<T>::Bar bar, std::uint32_t capacity, FilterStorage& s) {
+                          typename ScoreFormat<T>::Bar bar, std::uint32_t capacity, FilterStorage<kThreads>& s) {
   using Format = ScoreFormat<T>;
   constexpr int kVectors = RowTiles<T>::kVectors;
   std::uint32_t count = 0;
@@ -194,9 +189,9 @@ __device__ void keep_hits(const uint4 (&v)[RowTiles<T>::kVectors], const Largest
 }
 
 // Scores before the first and after the last whole vector, a thread each.
-template <typename T>
+template <typename T, int kThreads>
 __device__ void filter_edge(const RowWindow<T>& window, const RowTiles<T>& tiles, std::uint32_t position, Bar bar,
-                            std::uint32_t capacity, FilterStorage& s) {
+                            std::uint32_t capacity, FilterStorage<kThreads>& s) {
   const float score = window.score(position);
   const std::uint32_t key = key_of(score);
   const bool equal = key == bar.key && bar.key > kNanKey && tiles.tile_of(position) < bar.end_tile;
@@ -216,10 +211,10 @@ __device__ inline std::uint32_t high_water(std::uint32_t k, std::uint32_t capaci
 /// and how far the bar has risen. If num_candidates > capacity, candidates were lost; else they are at most
 /// high_water().
 /// @param stream  Started at tile begin + warp: early, while the bar was sought.
-template <typename T>
-__device__ void filter_tiles(const RowWindow<T>& window, const RowTiles<T>& tiles, TileStream<T>& stream,
+template <typename T, int kThreads>
+__device__ void filter_tiles(const RowWindow<T>& window, const RowTiles<T>& tiles, TileStream<T, kThreads>& stream,
                              std::uint32_t begin, std::uint32_t end, bool with_head, bool with_tail, std::uint32_t k,
-                             std::uint32_t capacity, FilterStorage& s) {
+                             std::uint32_t capacity, FilterStorage<kThreads>& s) {
   using Format = ScoreFormat<T>;
   constexpr int kVectors = RowTiles<T>::kVectors;
   constexpr int kMostAttempts = 4;
@@ -246,11 +241,11 @@ __device__ void filter_tiles(const RowWindow<T>& window, const RowTiles<T>& tile
       stream.refill();
       if (hit) {
         const std::uint32_t first = tiles.position_of_vector(tile * RowTiles<T>::kTileVectors + threadIdx.x % 32);
-        keep_hits<T>(taken.v, largest, first, reached, capacity, s);
+        keep_hits<T, kThreads>(taken.v, largest, first, reached, capacity, s);
       }
-      tile += kFilterWarps;
+      tile += kThreads / 32;
     }
-    TileStream<T>::wait_all();  // the slots' memory may now serve the selection
+    TileStream<T, kThreads>::wait_all();  // the slots' memory may now serve the selection
     const bool all_done = __syncthreads_and(tile >= end) != 0;
     const std::uint32_t found = s.num_candidates;
     __syncthreads();

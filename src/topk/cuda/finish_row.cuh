@@ -11,9 +11,9 @@
 namespace tamis::topk_cuda {
 
 /// Rows of at most `capacity` scores need no bar: all of them become candidates.
-template <typename T>
-__device__ void take_whole_window(const RowWindow<T>& window, FilterStorage& s) {
-  for (std::uint32_t i = threadIdx.x; i < window.count; i += kFilterThreads)
+template <typename T, int kThreads>
+__device__ void take_whole_window(const RowWindow<T>& window, FilterStorage<kThreads>& s) {
+  for (std::uint32_t i = threadIdx.x; i < window.count; i += kThreads)
     s.candidates[i] = candidate_of(window.score(i), i);
   if (threadIdx.x == 0) {
     s.num_candidates = window.count;
@@ -23,10 +23,11 @@ __device__ void take_whole_window(const RowWindow<T>& window, FilterStorage& s) 
 }
 
 /// Candidates as the exact winners, found by passes over the whole window.
-template <typename T>
-__device__ __noinline__ void take_exact_winners(const RowWindow<T>& window, std::uint32_t k, FilterStorage& s) {
-  const WindowItems<T, kFilterThreads> items{window};
-  const Composite last = kth_best<kFilterThreads>(items, k, window.count, s.bins, s.select);
+template <typename T, int kThreads>
+__device__ __noinline__ void take_exact_winners(const RowWindow<T>& window, std::uint32_t k,
+                                                FilterStorage<kThreads>& s) {
+  const WindowItems<T, kThreads> items{window};
+  const Composite last = kth_best<kThreads>(items, k, window.count, s.bins, s.select);
   if (threadIdx.x == 0) {
     s.num_candidates = 0;
     s.bar = {~0U, 0};  // no candidate but the winners: the certificate has to look at the window
@@ -42,10 +43,9 @@ __device__ __noinline__ void take_exact_winners(const RowWindow<T>& window, std:
 /// Writes the positions of the k winners of the row in ascending order.
 /// Positions are dealt to the bins between the smallest and the largest; within its bin, which holds about one, a
 /// position counts the smaller ones. Begin with a barrier since the last use.
-template <typename T, typename Items>
+template <typename T, int kThreads, typename Items>
 __device__ void write_by_position(const TopkParams& p, std::int64_t row, const RowWindow<T>& window, const Items& items,
-                                  Composite last, std::uint32_t k, FilterStorage& s) {
-  constexpr int kThreads = kFilterThreads;
+                                  Composite last, std::uint32_t k, FilterStorage<kThreads>& s) {
   const AtLeast<Items> winners{items, last};
   std::uint32_t smallest = ~0U, largest = 0;
   winners.each([&](std::uint32_t, std::uint32_t position) {
@@ -84,10 +84,10 @@ __device__ void write_by_position(const TopkParams& p, std::int64_t row, const R
 }
 
 /// Selects among `found` candidates, given as items, and writes the row.
-template <typename T, typename Items>
+template <typename T, int kThreads, typename Items>
 __device__ void select_and_write(const TopkParams& p, std::int64_t row, const RowWindow<T>& window, const Items& items,
-                                 std::uint32_t found, std::uint32_t k, std::uint32_t capacity, FilterStorage& s) {
-  constexpr int kThreads = kFilterThreads;
+                                 std::uint32_t found, std::uint32_t k, std::uint32_t capacity,
+                                 FilterStorage<kThreads>& s) {
   Composite last = lowest_composite();  // every candidate wins
   if (found > k) last = kth_best<kThreads>(items, k, found, s.bins, s.select);
   __syncthreads();
@@ -120,18 +120,17 @@ __device__ void select_and_write(const TopkParams& p, std::int64_t row, const Ro
 }
 
 /// Selects among the candidates and writes the row. s.bar says above which key all scores are candidates.
-template <typename T>
+template <typename T, int kThreads>
 __device__ void finish_row(const TopkParams& p, std::int64_t row, const RowWindow<T>& window, std::uint32_t capacity,
-                           FilterStorage& s) {
-  constexpr int kThreads = kFilterThreads;
+                           FilterStorage<kThreads>& s) {
   const auto k = static_cast<std::uint32_t>(min(p.k, static_cast<std::int64_t>(window.count)));
   if (s.num_candidates < k || s.num_candidates > capacity) take_exact_winners(window, k, s);
   const ArrayItems<kThreads> array{s.candidates, s.num_candidates};
   // As many candidates as usual fit registers.
-  if (array.count <= 4 * kThreads) {
-    select_and_write(p, row, window, RegisterItems<kThreads, 4>(array), array.count, k, capacity, s);
-  } else if (array.count <= 8 * kThreads) {
-    select_and_write(p, row, window, RegisterItems<kThreads, 8>(array), array.count, k, capacity, s);
+  if (array.count <= 2048) {
+    select_and_write(p, row, window, RegisterItems<kThreads, 2048 / kThreads>(array), array.count, k, capacity, s);
+  } else if (array.count <= 6144) {
+    select_and_write(p, row, window, RegisterItems<kThreads, 6144 / kThreads>(array), array.count, k, capacity, s);
   } else {
     select_and_write(p, row, window, array, array.count, k, capacity, s);
   }

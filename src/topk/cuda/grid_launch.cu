@@ -20,27 +20,39 @@ std::size_t grid_workspace_bytes(std::int64_t rows, int slices, std::uint32_t ca
   return header_bytes(rows, slices) + static_cast<std::size_t>(rows * slices) * capacity * sizeof(Candidate);
 }
 
-void launch_grid(const TopkParams& p, std::uint32_t capacity, int slices, void* workspace, int device,
+void launch_grid(const TopkParams& p, std::uint32_t capacity, int slices, int threads, void* workspace, int device,
                  cudaStream_t stream) {
   const GridWorkspace arrays{
       static_cast<SliceHeader*>(workspace),
       reinterpret_cast<Candidate*>(static_cast<char*>(workspace) + header_bytes(p.rows, slices))};
   const auto num_slices = static_cast<std::uint32_t>(slices);
-  const std::size_t shared = FilterStorage::bytes(capacity);
   dispatch_dtype(p.dtype, [&](auto score) {
-    using T = decltype(score);
-    static std::atomic<std::uint64_t> prepared{0};
-    core::once_per_device(prepared, device, [&] {
-      const auto most = static_cast<int>(core::gpu(device).max_shared_bytes);
-      TAMIS_CUDA_CHECK(cudaFuncSetAttribute(grid_filter_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
-      TAMIS_CUDA_CHECK(cudaFuncSetAttribute(grid_finish_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+    dispatch_threads(threads, [&](auto num_threads) {
+      constexpr auto filter_kernel = grid_filter_kernel<decltype(score), num_threads.value>;
+      constexpr auto finish_kernel = grid_finish_kernel<decltype(score), num_threads.value>;
+      static std::atomic<std::uint64_t> prepared{0};
+      core::once_per_device(prepared, device, [&] {
+        const auto most = static_cast<int>(core::gpu(device).max_shared_bytes);
+        TAMIS_CUDA_CHECK(cudaFuncSetAttribute(filter_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+        TAMIS_CUDA_CHECK(cudaFuncSetAttribute(finish_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
+      });
+      const std::size_t shared = FilterStorage<num_threads.value>::bytes(capacity);
+      filter_kernel<<<static_cast<unsigned>(p.rows * slices), threads, shared, stream>>>(p, capacity, num_slices,
+                                                                                         arrays);
+      TAMIS_CUDA_CHECK(cudaGetLastError());
+
+      cudaLaunchAttribute early{};
+      early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      early.val.programmaticStreamSerializationAllowed = 1;
+      cudaLaunchConfig_t finish{};
+      finish.gridDim = dim3(static_cast<unsigned>(p.rows));
+      finish.blockDim = dim3(static_cast<unsigned>(threads));
+      finish.dynamicSmemBytes = shared;
+      finish.stream = stream;
+      finish.attrs = &early;
+      finish.numAttrs = core::gpu(device).compute_capability >= 90 ? 1 : 0;
+      TAMIS_CUDA_CHECK(cudaLaunchKernelEx(&finish, finish_kernel, p, capacity, num_slices, arrays));
     });
-    grid_filter_kernel<T>
-        <<<static_cast<unsigned>(p.rows * slices), kFilterThreads, shared, stream>>>(p, capacity, num_slices, arrays);
-    TAMIS_CUDA_CHECK(cudaGetLastError());
-    grid_finish_kernel<T>
-        <<<static_cast<unsigned>(p.rows), kFilterThreads, shared, stream>>>(p, capacity, num_slices, arrays);
-    TAMIS_CUDA_CHECK(cudaGetLastError());
   });
 }
 

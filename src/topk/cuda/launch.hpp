@@ -11,17 +11,16 @@
 
 namespace tamis::topk_cuda {
 
-/// Blocks of a cluster that the device can run together: 16, 8, or 1 without clusters.
-int largest_cluster(int device);
 /// Null, or what the runtime says of running these kernels on the current device.
 const char* why_no_image();
 
 void launch_identity(const TopkParams& p, cudaStream_t stream);
 /// @param many_rows  More than there are multiprocessors.
 void launch_registers(const TopkParams& p, bool many_rows, int device, cudaStream_t stream);
-void launch_stream(const TopkParams& p, std::uint32_t capacity, int blocks_per_row, int device, cudaStream_t stream);
+/// @param threads  A block's: 512 or 1024.
+void launch_stream(const TopkParams& p, std::uint32_t capacity, int threads, int device, cudaStream_t stream);
 std::size_t grid_workspace_bytes(std::int64_t rows, int slices, std::uint32_t capacity);
-void launch_grid(const TopkParams& p, std::uint32_t capacity, int slices, void* workspace, int device,
+void launch_grid(const TopkParams& p, std::uint32_t capacity, int slices, int threads, void* workspace, int device,
                  cudaStream_t stream);
 std::size_t select_workspace_bytes(std::int64_t rows, std::int64_t k);
 std::size_t cub_workspace_bytes(std::int64_t rows, std::int64_t k);

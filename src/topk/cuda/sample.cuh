@@ -8,8 +8,7 @@
 // and periodic rows are sampled as well as others. Samples are dealt to kGroups groups in turn, and of each group only
 // the best one is kept: the q-th best of these is about the quantile at which q groups hit, and ranking 128 numbers
 // takes one comparison of each with each. Composites, not scores, are ranked: equal scores are sampled by position.
-// Blocks of a cluster all take the whole sample: sharing it costs a cluster barrier, which waits for the copies that
-// are already on their way.
+// Blocks that share a row all take the whole sample, so that they need not talk.
 
 #include <cstdint>
 
@@ -18,7 +17,6 @@
 
 namespace tamis::topk_cuda {
 
-inline constexpr int kSampleThreads = 512;
 inline constexpr int kGroups = 128;
 inline constexpr int kMostPerGroupLog2 = 3;  // vectors
 
@@ -48,10 +46,11 @@ __device__ inline int chosen_group(float k, float count, float per_group) {
 }
 
 /// A thread's part of the sample. The constructor only issues the loads, so that what follows it overlaps them.
-template <typename T>
+template <typename T, int kThreads>
 class Sample {
  public:
   using Format = ScoreFormat<T>;
+  static constexpr int kEach = (kGroups << kMostPerGroupLog2) / kThreads;  // vectors a thread, at most
 
   /// The window holds more scores than a block keeps: at least kGroups vectors.
   __device__ Sample(const RowTiles<T>& tiles, std::uint32_t count, std::uint32_t k)
@@ -67,7 +66,7 @@ class Sample {
     // Where more than one score in 16 wins, whole vectors would hit in every group.
     used_ = 16 * k > count ? 1 : Format::kPerVector;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kEach; ++i) {
       if (has(i)) vectors_[i] = load_vector(tiles_.vectors + place(i));
     }
   }
@@ -77,17 +76,17 @@ class Sample {
     const int chosen =
         chosen_group(static_cast<float>(k_), static_cast<float>(count_), static_cast<float>(used_ << per_group_log2_));
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      if (i * kSampleThreads >= items()) break;
+    for (int i = 0; i < kEach; ++i) {
+      if (i * kThreads >= items()) break;
       Composite best = has(i) ? best_of(vectors_[i], place(i)) : 0;
       for (int step = 1; step < 1 << per_group_log2_; step *= 2)
         best = max(best, __shfl_xor_sync(kAllLanes, best, step));
       if (has(i)) s.best[item(i) >> per_group_log2_] = best;
     }
     __syncthreads();
-    // Four threads share the comparisons of a group's best, two at a time; neighbours read neighbours, so banks do not
-    // clash.
-    constexpr int kSharers = kSampleThreads / kGroups;
+    // Several threads share the comparisons of a group's best, two at a time; neighbours read neighbours, so banks do
+    // not clash.
+    constexpr int kSharers = kThreads / kGroups;
     const int member = threadIdx.x % kSharers;
     const Composite mine = s.best[threadIdx.x / kSharers];
     int better = 0;
@@ -96,8 +95,8 @@ class Sample {
       const auto two = reinterpret_cast<const ulonglong2*>(s.best)[i * kSharers + member];
       better += (two.x > mine ? 1 : 0) + (two.y > mine ? 1 : 0);
     }
-    better += __shfl_xor_sync(kAllLanes, better, 1);
-    better += __shfl_xor_sync(kAllLanes, better, 2);
+#pragma unroll
+    for (int step = 1; step < kSharers; step *= 2) better += __shfl_xor_sync(kAllLanes, better, step);
     if (member == 0 && better == chosen - 1) s.chosen = mine;
     __syncthreads();
     return bar_of(s.chosen, tiles_);
@@ -107,11 +106,11 @@ class Sample {
   const RowTiles<T>& tiles_;
   std::uint32_t count_, k_;
   int per_group_log2_, used_;
-  uint4 vectors_[2];
+  uint4 vectors_[kEach];
 
   // Item: a vector of the sample; group g owns items g << per_group_log2 and on.
   __device__ std::uint32_t items() const { return kGroups << per_group_log2_; }
-  __device__ static std::uint32_t item(int i) { return i * kSampleThreads + threadIdx.x; }
+  __device__ static std::uint32_t item(int i) { return i * kThreads + threadIdx.x; }
   __device__ bool has(int i) const { return item(i) < items(); }
 
   // A pseudo-random place in the item's stratum. Groups take strata in turn.
@@ -140,6 +139,5 @@ class Sample {
   }
 };
 static_assert(kGroups == 1 << 7, "strata_log2 counts on it");
-static_assert(2 * kSampleThreads >= kGroups << kMostPerGroupLog2, "a thread has at most two vectors");
 
 }  // namespace tamis::topk_cuda

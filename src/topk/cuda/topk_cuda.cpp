@@ -27,7 +27,7 @@ TopkGpu topk_gpu(int device) {
     const std::string why = why_no_kernels(device);
     TAMIS_CHECK(why.empty(), Status::kUnsupported, "topk: ", why);
     const core::DeviceGuard guard(device);
-    known[at] = {gpu.num_sms, largest_cluster(device), gpu.max_shared_bytes};
+    known[at] = {gpu.num_sms, gpu.max_shared_bytes};
   });
   return known[at];
 }
@@ -37,10 +37,11 @@ TopkPlan make_plan(const TopkParams& p, TopkAlgorithm algorithm, const TopkGpu& 
   plan.algorithm = algorithm;
   plan.capacity = topk_capacity(std::min(p.k, p.width), gpu);
   switch (algorithm) {
-    case TopkAlgorithm::kCluster: plan.blocks_per_row = topk_cluster_blocks(p.rows, p.width, gpu); break;
+    case TopkAlgorithm::kStream: plan.threads = topk_filter_threads(p.rows, plan.capacity, gpu); break;
     case TopkAlgorithm::kGrid:
-      plan.blocks_per_row = topk_grid_slices(p.rows, p.width, gpu);
-      plan.workspace_bytes = grid_workspace_bytes(p.rows, plan.blocks_per_row, plan.capacity);
+      plan.slices = topk_grid_slices(p.rows, p.width, gpu);
+      plan.threads = topk_filter_threads(p.rows * plan.slices, plan.capacity, gpu);
+      plan.workspace_bytes = grid_workspace_bytes(p.rows, plan.slices, plan.capacity);
       break;
     case TopkAlgorithm::kSelect: plan.workspace_bytes = select_workspace_bytes(p.rows, p.k); break;
     case TopkAlgorithm::kCub: plan.workspace_bytes = cub_workspace_bytes(p.rows, p.k); break;
@@ -56,9 +57,9 @@ void run_topk(const TopkParams& p, const TopkPlan& plan, void* workspace, int de
   switch (plan.algorithm) {
     case TopkAlgorithm::kIdentity: return launch_identity(p, stream);
     case TopkAlgorithm::kRegisters: return launch_registers(p, p.rows > core::gpu(device).num_sms, device, stream);
-    case TopkAlgorithm::kStream:
-    case TopkAlgorithm::kCluster: return launch_stream(p, plan.capacity, plan.blocks_per_row, device, stream);
-    case TopkAlgorithm::kGrid: return launch_grid(p, plan.capacity, plan.blocks_per_row, workspace, device, stream);
+    case TopkAlgorithm::kStream: return launch_stream(p, plan.capacity, plan.threads, device, stream);
+    case TopkAlgorithm::kGrid:
+      return launch_grid(p, plan.capacity, plan.slices, plan.threads, workspace, device, stream);
     case TopkAlgorithm::kSelect: return launch_select(p, false, workspace, stream);
     case TopkAlgorithm::kCub: return launch_select(p, true, workspace, stream);
     default: core::fail(Status::kInternal, "topk: algorithm ", topk_algorithm_name(plan.algorithm), " has no kernel");

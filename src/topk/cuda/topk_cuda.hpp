@@ -14,8 +14,9 @@ namespace tamis::topk_cuda {
 /// How a call is laid out over blocks and workspace. A function of shapes, k, dtype, order, algorithm and GPU.
 struct TopkPlan {
   TopkAlgorithm algorithm = TopkAlgorithm::kIdentity;
-  int blocks_per_row = 1;      // cluster, grid
-  std::uint32_t capacity = 0;  // candidates a block holds; stream, cluster, grid
+  int slices = 1;              // of a row; grid
+  int threads = 0;             // a block; stream, grid
+  std::uint32_t capacity = 0;  // candidates a block holds; stream, grid
   std::size_t workspace_bytes = 0;
 };
 
