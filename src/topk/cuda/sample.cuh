@@ -8,7 +8,9 @@
 // and periodic rows are sampled as well as others. Samples are dealt to kGroups groups in turn, and of each group only
 // the best one is kept: the q-th best of these is about the quantile at which q groups hit, and ranking 128 numbers
 // takes one comparison of each with each. Composites, not scores, are ranked: equal scores are sampled by position.
-// Blocks that share a row all take the whole sample, so that they need not talk.
+// Where neighbours are alike (sorted rows, equal scores), a vector counts as one sample instead of four or eight;
+// whether they are shows in the sampled vectors themselves. Blocks that share a row all take the whole sample, so that
+// they need not talk.
 
 #include <cstdint>
 
@@ -33,7 +35,7 @@ __device__ Bar bar_of(Composite c, const RowTiles<T>& tiles) {
 
 struct SampleStorage {
   alignas(16) Composite best[kGroups];
-  Composite chosen;
+  Composite chosen, chosen_if_alike;
 };
 
 // Which of the groups' best marks the bar: of kGroups groups with `per_group` samples each, about hit(k) hold one of
@@ -71,10 +73,13 @@ class Sample {
     }
   }
 
-  /// All threads of the block call it together. Holds two barriers; storage is free after the caller's next one.
-  __device__ Bar bar(SampleStorage& s) const {
-    const int chosen =
-        chosen_group(static_cast<float>(k_), static_cast<float>(count_), static_cast<float>(used_ << per_group_log2_));
+  /// All threads of the block call it together. `loaded` is called once the sample has arrived: copies that start
+  /// earlier delay it. Holds barriers; storage is free after the caller's next one.
+  template <typename F>
+  __device__ Bar bar(SampleStorage& s, F loaded) const {
+    const auto k = static_cast<float>(k_), count = static_cast<float>(count_);
+    const int chosen = chosen_group(k, count, static_cast<float>(used_ << per_group_log2_));
+    const int chosen_if_alike = chosen_group(k, count, static_cast<float>(1 << per_group_log2_));
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       if (i * kThreads >= items()) break;
@@ -83,6 +88,7 @@ class Sample {
         best = max(best, __shfl_xor_sync(kAllLanes, best, step));
       if (has(i)) s.best[item(i) >> per_group_log2_] = best;
     }
+    loaded();
     __syncthreads();
     // Several threads share the comparisons of a group's best, two at a time; neighbours read neighbours, so banks do
     // not clash.
@@ -98,8 +104,21 @@ class Sample {
 #pragma unroll
     for (int step = 1; step < kSharers; step *= 2) better += __shfl_xor_sync(kAllLanes, better, step);
     if (member == 0 && better == chosen - 1) s.chosen = mine;
+    if (member == 0 && better == chosen_if_alike - 1) s.chosen_if_alike = mine;
     __syncthreads();
-    return bar_of(s.chosen, tiles_);
+    if (used_ == 1) return bar_of(s.chosen, tiles_);
+
+    // Of the vectors whose best score reaches the bar, do the others reach it, too? Asked of every thread's first one.
+    const std::uint32_t key = key_of(s.chosen);
+    float worst = Format::element(vectors_[0], 0), best = worst;
+#pragma unroll
+    for (int i = 1; i < Format::kPerVector; ++i) {
+      worst = fminf(worst, Format::element(vectors_[0], i));
+      best = fmaxf(best, Format::element(vectors_[0], i));
+    }
+    const int hit = __syncthreads_count(has(0) && key_of(best) >= key);
+    const int alike = __syncthreads_count(has(0) && key_of(worst) >= key);
+    return bar_of(10 * alike >= 9 * hit ? s.chosen_if_alike : s.chosen, tiles_);
   }
 
  private:

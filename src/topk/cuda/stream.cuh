@@ -35,11 +35,10 @@ __device__ void filter_slice(const TopkParams& p, const RowWindow<T>& window, st
     return static_cast<std::uint32_t>(static_cast<std::uint64_t>(tiles.num_tiles) * of / num_slices);
   };
   const std::uint32_t begin = slice(index), end = slice(index + 1), mine = begin + threadIdx.x / 32;
-  // The first tiles are on their way while the bar is sought.
   TileStream<T, kThreads> stream(s, tiles, mine, end);
-  stream.start(mine);
   if (threadIdx.x == 0) s.num_candidates = 0;
-  const Bar bar = sample.bar(s.sample);
+  // The first tiles are on their way while the bar is sought.
+  const Bar bar = sample.bar(s.sample, [&] { stream.start(mine); });
   if (threadIdx.x == 0) s.bar = bar;
   __syncthreads();
   filter_tiles(window, tiles, stream, begin, end, index == 0, index + 1 == num_slices, k, capacity, s);
