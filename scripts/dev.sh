@@ -323,7 +323,7 @@ command_gpu-test() {
   if [[ -z ${TAMIS_STAGE:-} ]]; then
     command_setup
     configure_preset release
-    build_folder release topk_cuda_test
+    build_folder release topk_cuda_test engine_test
   fi
   exec scripts/gpu_test.sh "$programs" "${TAMIS_LOGS:-build/gpu-test}"
 }

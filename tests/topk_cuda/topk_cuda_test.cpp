@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <climits>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
@@ -447,7 +448,9 @@ TEST(TopkCudaSmall, EveryPath) {
   for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     for (TopkOrder order : {TopkOrder::kPosition, TopkOrder::kByValue}) {
       for (const char* kind : {"normal", "quantised", "all_equal", "all_nan", "ascending"}) {
-        TopkCall c(4, 17003, 300, {.dtype = dtype, .output_padding = 3, .misaligned = 8});
+        // Padding that nobody writes would be an uninitialised read of the test's own.
+        const std::int64_t padding = std::getenv("TAMIS_TEST_FRESH_MEMORY") != nullptr ? 0 : 3;
+        TopkCall c(4, 17003, 300, {.dtype = dtype, .output_padding = padding, .misaligned = 8});
         c.fill(kind);
         const Ints starts = {1, 0, 3, 2}, ends = {17003, 299, 17001, -5};
         c.args.row_starts = view_of(starts);

@@ -13,7 +13,7 @@
 
 namespace tamis::topk_cuda {
 
-inline constexpr std::uint32_t kFewLeft = 128;  // compared with each other, several threads each
+inline constexpr std::uint32_t kFewLeft = 256;  // compared with each other, several threads each
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
 
 struct SelectStorage {
@@ -58,13 +58,11 @@ __device__ std::uint32_t sum_before(std::uint32_t value, std::uint32_t* warp_tot
   return __reduce_add_sync(kAllLanes, lane < warp ? of_warp : 0) + inclusive - value;
 }
 
-/// ++*counter, which lies in shared memory, if the condition holds.
-/// In assembly for two reasons: the compiler makes a branch of an `if` around atomicAdd(), and of an addition of a
-/// constant 1 it makes ATOMS.POPC.INC, which serves one address after the other: 20 cycles a warp for 32 different bins
-/// on an H200, where ATOMS.ADD takes 3. So the 1 must not be known: a block has a power of two of threads.
+/// ++*counter, which lies in shared memory, if the condition holds. In assembly, since the compiler makes a branch of
+/// an `if` around atomicAdd(). A constant 1 becomes ATOMS.POPC.INC, which adds the lanes of one address at once.
 __device__ inline void count_if(bool condition, std::uint32_t* counter) {
-  asm volatile("{ .reg .pred p; setp.ne.u32 p, %0, 0; @p red.shared.add.u32 [%1], %2; }" ::"r"(condition ? 1U : 0U),
-               "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(counter))), "r"(__popc(blockDim.x))
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %0, 0; @p red.shared.add.u32 [%1], 1; }" ::"r"(condition ? 1U : 0U),
+               "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(counter)))
                : "memory");
 }
 

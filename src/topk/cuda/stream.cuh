@@ -37,8 +37,13 @@ __device__ void filter_slice(const TopkParams& p, const RowWindow<T>& window, st
   const std::uint32_t begin = slice(index), end = slice(index + 1), mine = begin + threadIdx.x / 32;
   TileStream<T, kThreads> stream(s, tiles, mine, end);
   if (threadIdx.x == 0) s.num_candidates = 0;
-  // The first tiles are on their way while the bar is sought.
-  const Bar bar = sample.bar(s.sample, [&] { stream.start(mine); });
+  // The first tiles are on their way while the bar is sought. Started before the sample has arrived they delay it;
+  // where two blocks share a multiprocessor, one's delay is the other's turn.
+  constexpr bool kEarly = kThreads <= 512;
+  if (kEarly) stream.start(mine);
+  const Bar bar = sample.bar(s.sample, [&] {
+    if (!kEarly) stream.start(mine);
+  });
   if (threadIdx.x == 0) s.bar = bar;
   __syncthreads();
   filter_tiles(window, tiles, stream, begin, end, index == 0, index + 1 == num_slices, k, capacity, s);
