@@ -7,7 +7,7 @@ endif()
 set(TAMIS_CUDA_ARCHS "auto" CACHE STRING
     "GPU architectures, e.g. \"80;90a;100f\"; auto: all of 80, 90a, 100f and 120f that the toolkit can build")
 
-# What each architecture asks of the toolkit. 90a: clusters and bulk copies. 100f and 120f: whole families, since 12.9.
+# What each architecture asks of the toolkit. 90a: Hopper. 100f and 120f: whole families, since 12.9.
 set(tamis_cuda_needs_80 11.0)
 set(tamis_cuda_needs_90a 12.3)
 set(tamis_cuda_needs_100a 12.8)
@@ -24,7 +24,7 @@ else()
   elseif(TAMIS_CUDA STREQUAL "on")
     message(FATAL_ERROR "TAMIS_CUDA is on, but no CUDA toolkit of at least 12.3 with nvcc was found")
   else()
-    message(STATUS "CUDA: no toolkit of at least 12.3 found, building for the CPU")
+    message(NOTICE "CUDA: no toolkit of at least 12.3 found, building for the CPU")
   endif()
 endif()
 
@@ -47,7 +47,7 @@ if(TAMIS_HAS_CUDA)
     message(FATAL_ERROR "TAMIS_CUDA_ARCHS is ${TAMIS_CUDA_ARCHS}: toolkit ${CUDAToolkit_VERSION} can build none of them")
   endif()
   list(JOIN archs " " TAMIS_CUDA_ARCHS_TEXT)
-  message(STATUS "CUDA: toolkit ${CUDAToolkit_VERSION}, kernels for ${TAMIS_CUDA_ARCHS_TEXT}")
+  message(NOTICE "CUDA: toolkit ${CUDAToolkit_VERSION}, kernels for ${TAMIS_CUDA_ARCHS_TEXT}")
 
   # CMake 3.25 knows neither architecture families nor the flags of CUDA 13, so codes and standard are given by hand.
   set(CMAKE_CUDA_ARCHITECTURES OFF)

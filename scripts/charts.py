@@ -327,8 +327,10 @@ def gpu_topk_figures(ours, torch):
                         f"least at {name(rows[0])}, most at {name(rows[-1])}", machine(list(table.values()))))
         met = sum(row["us"] <= row["goal_us"] for row in rows)
         faster = sum(row["us"] < row["best_other_us"] for row in rows)
+        hardly = sum(0.99 * row["best_other_us"] <= row["us"] < row["best_other_us"] for row in rows)
+        by = f", in {hardly} of these by 1% or less" if hardly else ""
         figures.append(("top-k on the GPU, goals met", f"{met} of {len(rows)} shapes",
-                        f"faster than the best other library in {faster} of {len(rows)}", machine(list(table.values()))))
+                        f"faster than the best other library in {faster}{by}; goals are set near what reading alone takes", machine(list(table.values()))))
     kinds = [row for row in ours.values() if row["distribution"] != "normal" and row["goal_us"]]
     if kinds:
         worst = max(kinds, key=kind_ratio)

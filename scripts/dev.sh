@@ -323,7 +323,13 @@ command_gpu-test() {
   if [[ -z ${TAMIS_STAGE:-} ]]; then
     command_setup
     configure_preset release
+    if ! grep -q 'TAMIS_CUDA_ARCHS' build/release/build.ninja; then
+      say "no GPU tests in this build: CMake found no CUDA toolkit of at least 12.3"
+      exit 77
+    fi
     build_folder release topk_cuda_test engine_test
+  elif ! compgen -G "$programs/*_cuda_test" >/dev/null; then
+    die "TAMIS_STAGE=$programs: no GPU test programs there (unpack stage.tar.xz into it)"
   fi
   exec scripts/gpu_test.sh "$programs" "${TAMIS_LOGS:-build/gpu-test}"
 }

@@ -43,6 +43,7 @@ inline constexpr TopkRule kTopkCpuRules[] = {
 inline std::span<const TopkRule> topk_rules() { return kTopkCpuRules; }
 
 constexpr const TopkRule& choose_topk_rule(std::int64_t width, std::int64_t k) {
+  if (k == 0) return kTopkCpuRules[0];  // nothing to select: the first rule's way of writing nothing
   for (const TopkRule& rule : kTopkCpuRules) {
     if (rule.fits(width, k)) return rule;
   }
@@ -50,6 +51,7 @@ constexpr const TopkRule& choose_topk_rule(std::int64_t width, std::int64_t k) {
 }
 static_assert(kTopkCpuRules[std::size(kTopkCpuRules) - 1].fits(kTopkAnyK, kTopkAnyK), "something always fits");
 static_assert(choose_topk_rule(2048, 2048).algorithm == TopkAlgorithm::kIdentity);
+static_assert(choose_topk_rule(2048, 0).algorithm == TopkAlgorithm::kIdentity);
 static_assert(choose_topk_rule(2049, 2048).algorithm == TopkAlgorithm::kSimdFilter);
 static_assert(choose_topk_rule(kTopkFilterMaxK + 2, kTopkFilterMaxK + 1).algorithm == TopkAlgorithm::kSelect);
 
@@ -158,6 +160,7 @@ inline constexpr TopkCudaRule kTopkCudaRules[] = {
 inline std::span<const TopkCudaRule> topk_cuda_rules() { return kTopkCudaRules; }
 
 constexpr const TopkCudaRule& choose_topk_cuda_rule(const TopkCase& c, const TopkGpu& gpu) {
+  if (c.k == 0) return kTopkCudaRules[0];  // as on the CPU
   for (const TopkCudaRule& rule : kTopkCudaRules) {
     if (rule.fits(c, gpu)) return rule;
   }

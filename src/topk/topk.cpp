@@ -70,6 +70,8 @@ void check_for_cuda(const TopkArgs& a) {
   constexpr std::int64_t kMostRows = std::int64_t{1} << 29;
   TAMIS_CHECK(a.scores.size(0) <= kMostRows, Status::kInvalidArgument, "topk: scores has ", a.scores.size(0),
               " rows, must have at most ", kMostRows, " on CUDA");
+  TAMIS_CHECK(a.k <= std::numeric_limits<std::int32_t>::max(), Status::kInvalidArgument, "topk: k is ", a.k,
+              ", must be at most 2147483647 on CUDA");
   each_view(a, [&](const auto& view, const char* name) {
     const auto bytes = static_cast<std::uintptr_t>(dtype_bytes(view.dtype()));
     TAMIS_CHECK(view.numel() == 0 || reinterpret_cast<std::uintptr_t>(view.data()) % bytes == 0,
@@ -194,7 +196,7 @@ topk_cuda::TopkPlan checked_cuda_plan(const TopkParams& p, TopkAlgorithm forced,
   const TopkGpu gpu = topk_cuda::topk_gpu(device.index);
   const TopkCudaRule& rule = topk_cuda_rule(case_of(p), forced, gpu);
   if (p.rows == 0) return {};
-  return topk_cuda::make_plan(p, algorithm_of(p, rule.algorithm), gpu);
+  return topk_cuda::make_plan(p, algorithm_of(p, rule.algorithm), gpu, device.index);
 }
 #endif
 
@@ -206,7 +208,10 @@ std::string topk_unmet(const TopkCudaRule& rule, const TopkCase& c, const TopkGp
   if (rule.whole_rows_only && c.width > c.k) add("width ", c.width, " must be at most k = ", c.k);
   if (c.width > rule.max_width) add("width ", c.width, " must be at most ", rule.max_width);
   const bool by_value = c.order == TopkOrder::kByValue;
-  if (const std::int64_t limit = rule.k_limit(c, gpu); limit == 0) {
+  const std::int64_t limit = rule.k_limit(c, gpu);
+  if (limit == 0 && rule.max_k == kTopkFilterK) {
+    add("a block of the GPU may have ", gpu.max_shared_bytes, " bytes of shared memory, too few for the candidates");
+  } else if (limit == 0) {
     add("order must ", by_value ? "not " : "", "be by value");
   } else if (std::min(c.k, c.width) > limit) {
     add("k = ", c.k, " must be at most ", limit, by_value ? " by value" : "");

@@ -312,11 +312,12 @@ TEST(TopkCudaStreams, TwoAtOnceWithTheirOwnWorkspaces) {
 }
 
 // Captured once; replayed with other lengths and scores in the same buffers.
-TEST(TopkCudaGraphs, ReplayWithChangingLengths) {
+void replay_with_changing_lengths(DType dtype, TopkOrder order, std::int64_t k) {
   Ints ends(8, 30011);
-  TopkCall c(8, 30011, 700);
+  TopkCall c(8, 30011, k, {.dtype = dtype});
   c.fill("normal");
   c.args.row_ends = view_of(ends);
+  c.args.order = order;
   for (TopkAlgorithm algorithm : gpu_algorithms(c.args)) {
     SCOPED_TRACE(topk_algorithm_name(algorithm));
     GpuArena arena(256 << 20);
@@ -341,10 +342,21 @@ TEST(TopkCudaGraphs, ReplayWithChangingLengths) {
       stream.wait();
       gpu.fetch_into(c);
       expect_as_reference(c);
-      if (HasFailure()) return;
+      if (testing::Test::HasFailure()) return;
     }
     EXPECT_TRUE(arena.guards_intact());
   }
+}
+
+TEST(TopkCudaGraphs, ReplayWithChangingLengths) {
+  replay_with_changing_lengths(DType::kFloat32, TopkOrder::kPosition, 700);
+}
+TEST(TopkCudaGraphs, ReplayOfSixteenBitScores) {
+  replay_with_changing_lengths(DType::kBFloat16, TopkOrder::kPosition, 3000);
+}
+TEST(TopkCudaGraphs, ReplayByValue) {
+  replay_with_changing_lengths(DType::kFloat32, TopkOrder::kByValue, 700);
+  replay_with_changing_lengths(DType::kFloat16, TopkOrder::kByValue, 5000);
 }
 
 TEST(TopkCudaGraphs, TwoReplayedAtOnce) {
@@ -468,6 +480,14 @@ TEST(TopkCudaSmall, EveryPath) {
   }
 }
 
+// Room for 16,384 candidates, with half as many threads a block.
+TEST(TopkCudaSmall, LargeK) {
+  TopkCall c(1, 20011, 4000);
+  c.fill("quantised");
+  c.run();
+  expect_as_reference(c);
+}
+
 // The bar lets more through than fits: the k best are kept and the bar rises.
 TEST(TopkCudaSmall, CandidatesOverflow) {
   for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
@@ -537,6 +557,19 @@ TEST(TopkCudaErrors, DevicesMustAgreeAndExist) {
   const auto [status, text] = error_of([&] { topk(args); });
   EXPECT_EQ(status, Status::kDeviceError);
   EXPECT_TRUE(text.starts_with("cuda:63 was asked for, there ")) << text;
+}
+
+// An error that the caller left behind is neither reported by a call nor taken away.
+TEST(TopkCudaErrors, ErrorsOfOthersAreTheirs) {
+  TopkCall c(2, 20011, 300);
+  c.fill("normal");
+  GpuArena arena(64 << 20);
+  GpuTopkCall gpu(arena, c);
+  gpu.take_workspace(arena);
+  void* too_much = nullptr;
+  ASSERT_EQ(cudaMalloc(&too_much, std::size_t{1} << 60), cudaErrorMemoryAllocation);
+  topk(gpu.args);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);
 }
 
 TEST(TopkCudaErrors, Workspace) {

@@ -10,7 +10,11 @@ int num_gpus(std::string* why) {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) return count;
   static_cast<void>(cudaGetLastError());  // not the caller's error
-  if (why != nullptr) *why = error == cudaSuccess ? "the driver offers no device" : cudaGetErrorString(error);
+  if (why == nullptr) return 0;
+  int driver = 0;
+  if (error == cudaSuccess) *why = "the driver offers no device";
+  else if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) *why = "no NVIDIA driver on this machine";
+  else *why = cudaGetErrorString(error);
   return 0;
 }
 

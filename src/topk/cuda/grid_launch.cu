@@ -1,6 +1,7 @@
 #include <atomic>
 
 #include "core/cuda/gpu.hpp"
+#include "core/cuda/launch.hpp"
 #include "topk/cuda/dispatch.cuh"
 #include "topk/cuda/grid.cuh"
 #include "topk/cuda/launch.hpp"
@@ -37,21 +38,11 @@ void launch_grid(const TopkParams& p, std::uint32_t capacity, int slices, int th
         TAMIS_CUDA_CHECK(cudaFuncSetAttribute(finish_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most));
       });
       const std::size_t shared = FilterStorage<num_threads.value>::bytes(capacity);
-      filter_kernel<<<static_cast<unsigned>(p.rows * slices), threads, shared, stream>>>(p, capacity, num_slices,
-                                                                                         arrays);
-      TAMIS_CUDA_CHECK(cudaGetLastError());
-
-      cudaLaunchAttribute early{};
-      early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-      early.val.programmaticStreamSerializationAllowed = 1;
-      cudaLaunchConfig_t finish{};
-      finish.gridDim = dim3(static_cast<unsigned>(p.rows));
-      finish.blockDim = dim3(static_cast<unsigned>(threads));
-      finish.dynamicSmemBytes = shared;
-      finish.stream = stream;
-      finish.attrs = &early;
-      finish.numAttrs = core::gpu(device).compute_capability >= 90 ? 1 : 0;
-      TAMIS_CUDA_CHECK(cudaLaunchKernelEx(&finish, finish_kernel, p, capacity, num_slices, arrays));
+      core::launch({"grid_filter_kernel", p.rows * slices, num_threads.value, shared, stream}, filter_kernel, p,
+                   capacity, num_slices, arrays);
+      const bool early = core::gpu(device).compute_capability >= 90;
+      core::launch({"grid_finish_kernel", p.rows, num_threads.value, shared, stream, early}, finish_kernel, p, capacity,
+                   num_slices, arrays);
     });
   });
 }

@@ -30,7 +30,7 @@ struct RegisterRow {
         vectors[i] = load_vector(reinterpret_cast<const uint4*>(window.scores + first));
       } else {
         // The row's end, or a row that begins between two vectors.
-        T scores[kPerVector];
+        alignas(16) T scores[kPerVector];
 #pragma unroll
         for (int j = 0; j < kPerVector; ++j) scores[j] = first + j < window.count ? window.scores[first + j] : T(0.0F);
         vectors[i] = *reinterpret_cast<const uint4*>(scores);

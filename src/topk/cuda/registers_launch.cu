@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "core/cuda/gpu.hpp"
+#include "core/cuda/launch.hpp"
 #include "topk/cuda/dispatch.cuh"
 #include "topk/cuda/identity.cuh"
 #include "topk/cuda/launch.hpp"
@@ -25,8 +26,7 @@ void dispatch_width(std::int64_t width, bool many_rows, F f) {
 
 void launch_identity(const TopkParams& p, cudaStream_t stream) {
   dispatch_dtype(p.dtype, [&](auto score) {
-    identity_kernel<decltype(score)><<<static_cast<unsigned>(p.rows), kIdentityThreads, 0, stream>>>(p);
-    TAMIS_CUDA_CHECK(cudaGetLastError());
+    core::launch({"identity_kernel", p.rows, kIdentityThreads, 0, stream}, identity_kernel<decltype(score)>, p);
   });
 }
 
@@ -45,9 +45,8 @@ void launch_registers(const TopkParams& p, bool many_rows, int device, cudaStrea
                                               cudaFuncAttributeMaxDynamicSharedMemorySize,
                                               static_cast<int>(kMostSorted * sizeof(Composite))));
       });
-      registers_kernel<T, threads.value, vectors.value>
-          <<<static_cast<unsigned>(p.rows), threads.value, shared, stream>>>(p, room);
-      TAMIS_CUDA_CHECK(cudaGetLastError());
+      core::launch({"registers_kernel", p.rows, threads.value, shared, stream},
+                   registers_kernel<T, threads.value, vectors.value>, p, room);
     });
   });
 }

@@ -59,7 +59,7 @@ class Sample {
       : tiles_(tiles), count_(count), k_(k) {
     // Of the k best about 16 are to be sampled, as far as 8 vectors a group allow: the bar then lets two to three times
     // k through (with 2 of them six times). Of a large k, whose candidates hardly fit, 32.
-    const std::uint32_t wanted_vectors = count / k * ((k > 1024 ? 32 : 16) / Format::kPerVector);
+    const std::uint64_t wanted_vectors = std::uint64_t{count / k} * ((k > 1024 ? 32 : 16) / Format::kPerVector);
     per_group_log2_ = 0;
     while (per_group_log2_ < kMostPerGroupLog2 && (kGroups << per_group_log2_) < wanted_vectors &&
            (2 * kGroups << per_group_log2_) <= tiles_.num_vectors) {
@@ -108,8 +108,10 @@ class Sample {
     __syncthreads();
     if (used_ == 1) return bar_of(s.chosen, tiles_);
 
-    // Of the vectors whose best score reaches the bar, do the others reach it, too? Asked of every thread's first one.
-    const std::uint32_t key = key_of(s.chosen);
+    // Of the vectors whose best score reaches the higher of the two bars, do the others reach it, too? Asked of every
+    // thread's first one. (Of the lower bar it would say little: in a row that is mostly zeros or masked it may be that
+    // very score.)
+    const std::uint32_t key = key_of(s.chosen_if_alike);
     float worst = Format::element(vectors_[0], 0), best = worst;
 #pragma unroll
     for (int i = 1; i < Format::kPerVector; ++i) {
@@ -118,7 +120,8 @@ class Sample {
     }
     const int hit = __syncthreads_count(has(0) && key_of(best) >= key);
     const int alike = __syncthreads_count(has(0) && key_of(worst) >= key);
-    return bar_of(10 * alike >= 9 * hit ? s.chosen_if_alike : s.chosen, tiles_);
+    constexpr int kEnoughToTell = 4;
+    return bar_of(hit >= kEnoughToTell && 10 * alike >= 9 * hit ? s.chosen_if_alike : s.chosen, tiles_);
   }
 
  private:

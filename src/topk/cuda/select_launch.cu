@@ -5,6 +5,7 @@
 #include <cub/device/device_segmented_radix_sort.cuh>
 
 #include "core/cuda/cuda_check.hpp"
+#include "core/cuda/launch.hpp"
 #include "topk/cuda/dispatch.cuh"
 #include "topk/cuda/launch.hpp"
 #include "topk/cuda/select.cuh"
@@ -29,6 +30,8 @@ struct RowBegin {
 cudaError_t sort_rows(void* temporary, std::size_t& bytes, const Composite* in, Composite* out, std::int64_t rows,
                       std::int64_t k, cudaStream_t stream) {
   const auto begins = thrust::make_transform_iterator(thrust::make_counting_iterator(0), RowBegin{static_cast<int>(k)});
+  // CUB reports whatever error is pending as its own; one that the caller left behind must not fail this call.
+  static_cast<void>(cudaGetLastError());
   return cub::DeviceSegmentedRadixSort::SortKeysDescending(temporary, bytes, in, out, static_cast<int>(rows * k),
                                                            static_cast<int>(rows), begins, begins + 1, 0, 64, stream);
 }
@@ -49,10 +52,8 @@ void launch_select(const TopkParams& p, bool by_value, void* workspace, cudaStre
   const std::size_t array_bytes = select_workspace_bytes(p.rows, p.k);
   auto* found = static_cast<Composite*>(workspace);
   auto* sorted = reinterpret_cast<Composite*>(static_cast<char*>(workspace) + array_bytes);
-  const auto grid = static_cast<unsigned>(p.rows);
   dispatch_dtype(p.dtype, [&](auto score) {
-    select_kernel<decltype(score)><<<grid, kSelectThreads, 0, stream>>>(p, found);
-    TAMIS_CUDA_CHECK(cudaGetLastError());
+    core::launch({"select_kernel", p.rows, kSelectThreads, 0, stream}, select_kernel<decltype(score)>, p, found);
   });
   if (by_value) {
     std::size_t temporary = cub_workspace_bytes(p.rows, p.k) - 2 * array_bytes;
@@ -63,8 +64,8 @@ void launch_select(const TopkParams& p, bool by_value, void* workspace, cudaStre
     }
   }
   dispatch_dtype(p.dtype, [&](auto score) {
-    write_found_kernel<decltype(score)><<<grid, kSelectThreads, 0, stream>>>(p, by_value ? sorted : found);
-    TAMIS_CUDA_CHECK(cudaGetLastError());
+    core::launch({"write_found_kernel", p.rows, kSelectThreads, 0, stream}, write_found_kernel<decltype(score)>, p,
+                 static_cast<const Composite*>(by_value ? sorted : found));
   });
 }
 

@@ -1,6 +1,7 @@
 #include <atomic>
 
 #include "core/cuda/gpu.hpp"
+#include "core/cuda/launch.hpp"
 #include "topk/cuda/dispatch.cuh"
 #include "topk/cuda/launch.hpp"
 #include "topk/cuda/stream.cuh"
@@ -29,10 +30,9 @@ void launch_stream(const TopkParams& p, std::uint32_t capacity, int threads, int
         TAMIS_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                               static_cast<int>(core::gpu(device).max_shared_bytes)));
       });
-      // Rows on x, because y and z end at 65,535.
-      kernel<<<static_cast<unsigned>(p.rows), threads, FilterStorage<num_threads.value>::bytes(capacity), stream>>>(
-          p, capacity);
-      TAMIS_CUDA_CHECK(cudaGetLastError());
+      core::launch(
+          {"stream_kernel", p.rows, num_threads.value, FilterStorage<num_threads.value>::bytes(capacity), stream},
+          kernel, p, capacity);
     });
   });
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
+#include <optional>
 
 #include "core/cuda/gpu.hpp"
 #include "topk/cuda/launch.hpp"
@@ -32,7 +33,7 @@ TopkGpu topk_gpu(int device) {
   return known[at];
 }
 
-TopkPlan make_plan(const TopkParams& p, TopkAlgorithm algorithm, const TopkGpu& gpu) {
+TopkPlan make_plan(const TopkParams& p, TopkAlgorithm algorithm, const TopkGpu& gpu, std::optional<int> device) {
   TopkPlan plan;
   plan.algorithm = algorithm;
   plan.capacity = topk_capacity(std::min(p.k, p.width), gpu);
@@ -44,7 +45,12 @@ TopkPlan make_plan(const TopkParams& p, TopkAlgorithm algorithm, const TopkGpu& 
       plan.workspace_bytes = grid_workspace_bytes(p.rows, plan.slices, plan.capacity);
       break;
     case TopkAlgorithm::kSelect: plan.workspace_bytes = select_workspace_bytes(p.rows, p.k); break;
-    case TopkAlgorithm::kCub: plan.workspace_bytes = cub_workspace_bytes(p.rows, p.k); break;
+    case TopkAlgorithm::kCub: {
+      std::optional<core::DeviceGuard> guard;  // CUB asks the current device
+      if (device) guard.emplace(*device);
+      plan.workspace_bytes = cub_workspace_bytes(p.rows, p.k);
+      break;
+    }
     default: break;
   }
   return plan;

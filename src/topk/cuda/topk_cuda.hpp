@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "topk/params.hpp"
@@ -27,7 +28,8 @@ TopkGpu topk_gpu(int device);
 /// Why the device cannot run these kernels; empty if it can.
 std::string why_no_kernels(int device);
 
-TopkPlan make_plan(const TopkParams& p, TopkAlgorithm algorithm, const TopkGpu& gpu);
+/// @param device  Where the call runs; absent: an algorithm that asks the device asks the current one.
+TopkPlan make_plan(const TopkParams& p, TopkAlgorithm algorithm, const TopkGpu& gpu, std::optional<int> device = {});
 
 /// Enqueues a checked call on `stream` of `device` and returns. `workspace` has plan.workspace_bytes, 64-byte aligned.
 void run_topk(const TopkParams& p, const TopkPlan& plan, void* workspace, int device, void* stream);
