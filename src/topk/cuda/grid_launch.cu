@@ -9,8 +9,6 @@
 namespace tamis::topk_cuda {
 namespace {
 
-constexpr std::size_t round_up_256(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
-
 std::size_t header_bytes(std::int64_t rows, int slices) {
   return round_up_256(static_cast<std::size_t>(rows * slices) * sizeof(SliceHeader));
 }

@@ -11,6 +11,9 @@
 
 namespace tamis::topk_cuda {
 
+/// Arrays of a workspace begin at such multiples, like allocations.
+constexpr std::size_t round_up_256(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
 /// Null, or what the runtime says of running these kernels on the current device.
 const char* why_no_image();
 

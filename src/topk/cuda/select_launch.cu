@@ -13,8 +13,6 @@
 namespace tamis::topk_cuda {
 namespace {
 
-constexpr std::size_t round_up_256(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
-
 // CUB counts items and segments in 32 bits: more rows than these are sorted in turns.
 std::int64_t rows_a_turn(std::int64_t rows, std::int64_t k) {
   constexpr std::int64_t kMostItems = std::int64_t{1} << 30;

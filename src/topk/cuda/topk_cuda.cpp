@@ -27,7 +27,6 @@ TopkGpu topk_gpu(int device) {
   std::call_once(read[at], [&] {
     const std::string why = why_no_kernels(device);
     TAMIS_CHECK(why.empty(), Status::kUnsupported, "topk: ", why);
-    const core::DeviceGuard guard(device);
     known[at] = {gpu.num_sms, gpu.max_shared_bytes};
   });
   return known[at];
