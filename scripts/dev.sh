@@ -327,7 +327,7 @@ command_gpu-test() {
       say "no GPU tests in this build: CMake found no CUDA toolkit of at least 12.3"
       exit 77
     fi
-    build_folder release topk_cuda_test engine_test
+    build_folder release topk_cuda_test compressor_cuda_test engine_test
   elif ! compgen -G "$programs/*_cuda_test" >/dev/null; then
     die "TAMIS_STAGE=$programs: no GPU test programs there (unpack stage.tar.xz into it)"
   fi
@@ -342,10 +342,10 @@ command_gpu-stage() {
   configure gpu-stage -S . -B build/gpu-stage -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON \
     "-DCMAKE_INSTALL_RPATH=\$ORIGIN/lib" "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags" \
     -DTAMIS_CUDA=on "-DTAMIS_CUDA_ARCHS=${TAMIS_CUDA_ARCHS:-90a}" -DTAMIS_TEST_ROOT=. -DTAMIS_WERROR=$werror
-  build_folder gpu-stage tamis_cli topk_cuda_test engine_test
+  build_folder gpu-stage tamis_cli topk_cuda_test compressor_cuda_test engine_test
   rm -rf "$stage"
   mkdir -p "$stage/lib"
-  for program in build/gpu-stage/tamis build/gpu-stage/tests/{topk_cuda,engine}_test; do
+  for program in build/gpu-stage/tamis build/gpu-stage/tests/{topk_cuda,compressor_cuda,engine}_test; do
     install -s "$program" "$stage/"
     libraries_of "$program"
   done | sort -u | while IFS= read -r library; do install -m 644 "$library" "$stage/lib/"; done

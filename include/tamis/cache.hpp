@@ -43,7 +43,7 @@ struct BasicPagedCache {
   float scale = 1.0F;  ///< kFp8PerTensor only.
   Device device{};
 
-  std::int64_t num_slots() const { return num_pages * page_size; }
+  constexpr std::int64_t num_slots() const { return num_pages * page_size; }
   bool present() const { return page_size > 0; }
   template <typename Other>
   operator BasicPagedCache<Other>() const {  // NOLINT(google-explicit-constructor): views convert freely

@@ -51,9 +51,11 @@ struct CompressorParams {
 
   PagedCache cache;
   const std::int64_t* kv_slots = nullptr;
+  const std::int32_t* listed = nullptr;  // tokens that may complete an entry, else null: all are asked
+  std::int64_t num_listed = 0;
 
-  std::int64_t width() const { return coff * head_dim; }  // values of a row; as many gates follow
-  std::int64_t window() const { return coff * ratio; }    // L: rows that an entry pools
+  constexpr std::int64_t width() const { return coff * head_dim; }  // values of a row; as many gates follow
+  constexpr std::int64_t window() const { return coff * ratio; }    // L: rows that an entry pools
 };
 
 /// Where a token stands, with everything from outside clamped or rejected.
@@ -68,7 +70,7 @@ struct TokenPlace {
 /// A token is real if its position is not negative and it lies inside the range of the request it names. Everything
 /// else that padding may carry (stale requests, stale positions past the last request) fails one of these. Padding may
 /// stand inside a range, too, so places in a range say nothing about positions.
-inline TokenPlace place_token(const CompressorParams& p, std::int64_t token) {
+constexpr TokenPlace place_token(const CompressorParams& p, std::int64_t token) {
   TokenPlace place;
   place.position = p.positions[token];
   place.request = p.token_to_request[token];
@@ -80,30 +82,35 @@ inline TokenPlace place_token(const CompressorParams& p, std::int64_t token) {
 }
 
 /// For tokens inside the range of `request`: false for padding.
-inline bool is_token_of(const CompressorParams& p, std::int64_t token, std::int64_t request) {
+constexpr bool is_token_of(const CompressorParams& p, std::int64_t token, std::int64_t request) {
   return p.positions[token] >= 0 && p.token_to_request[token] == request;
 }
 
 /// The request's last token in front of `token`, stepping over padding, if it has this position; else -1.
-inline std::int64_t find_token_before(const CompressorParams& p, const TokenPlace& place, std::int64_t token,
-                                      std::int64_t position) {
+constexpr std::int64_t find_token_before(const CompressorParams& p, const TokenPlace& place, std::int64_t token,
+                                         std::int64_t position) {
   for (std::int64_t i = token - 1; i >= place.chunk_begin; --i) {
     if (is_token_of(p, i, place.request)) return p.positions[i] == position ? i : -1;
   }
   return -1;
 }
 
-inline bool completes_entry(const CompressorParams& p, std::int64_t position) {
+constexpr bool completes_entry(const CompressorParams& p, std::int64_t position) {
   return position % p.ratio == p.ratio - 1;  // not (position + 1) % R, which overflows for a stale maximum
 }
 
+/// False for what fills up a list behind its tokens.
+constexpr bool is_listed(const CompressorParams& p, std::int64_t i) {
+  return p.listed[i] >= 0 && p.listed[i] < p.tokens;
+}
+
 /// Byte offset of a state row; block and row must be in range.
-inline std::int64_t state_offset(const CompressorParams& p, std::int64_t block, std::int64_t row) {
+constexpr std::int64_t state_offset(const CompressorParams& p, std::int64_t block, std::int64_t row) {
   return (block * p.block_stride + row * p.row_stride) * dtype_bytes(p.state_dtype);
 }
 
 /// Row of an earlier position of a request, or null where the request has no block for it.
-inline const std::byte* find_state_row(const CompressorParams& p, std::int64_t request, std::int64_t position) {
+constexpr const std::byte* find_state_row(const CompressorParams& p, std::int64_t request, std::int64_t position) {
   std::int64_t block = -1;
   if (p.state_ring != nullptr) {
     block = p.state_ring[request];
@@ -117,7 +124,7 @@ inline const std::byte* find_state_row(const CompressorParams& p, std::int64_t r
 
 /// True if a later token of the same request and step belongs in the same row of the ring: the one that is block_size
 /// positions on, or any past it. Without padding between them it is block_size tokens on, where the search begins.
-inline bool is_replaced_in_ring(const CompressorParams& p, const TokenPlace& place, std::int64_t token) {
+constexpr bool is_replaced_in_ring(const CompressorParams& p, const TokenPlace& place, std::int64_t token) {
   if (p.block_size >= place.chunk_end - token) return false;
   for (std::int64_t i = token + p.block_size; i < place.chunk_end; ++i) {
     if (is_token_of(p, i, place.request) && p.positions[i] - p.block_size >= place.position) return true;
@@ -127,7 +134,7 @@ inline bool is_replaced_in_ring(const CompressorParams& p, const TokenPlace& pla
 
 /// Row that a token of this step is saved to, or null where nothing is to be saved. A ring keeps the last block_size
 /// positions of a step only: earlier ones would be overwritten by them.
-inline std::byte* find_save_row(const CompressorParams& p, const TokenPlace& place, std::int64_t token) {
+constexpr std::byte* find_save_row(const CompressorParams& p, const TokenPlace& place, std::int64_t token) {
   if (p.state_ring != nullptr) {
     const std::int64_t block = p.state_ring[place.request];
     if (block < 0 || block >= p.num_blocks || is_replaced_in_ring(p, place, token)) return nullptr;

@@ -1,9 +1,10 @@
 #pragma once
 
-// How the CPU goes through a step, and what `tamis explain compressor` prints.
+// How the CPU goes through a step, which kernel CUDA takes, and what `tamis explain compressor` prints.
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "tamis/compressor.hpp"
 
@@ -56,6 +57,65 @@ static_assert(&choose_compressor_rule(true, kAnyBytes) == &kCompressorRules[0]);
 static_assert(&choose_compressor_rule(false, kAnyBytes) == &kCompressorRules[2]);  // something always fits
 
 inline std::span<const CompressorRule> compressor_rules() { return kCompressorRules; }
+
+/// What the choice on CUDA depends on.
+struct CompressorCase {
+  std::int64_t window = 0;    // rows that an entry pools
+  std::int64_t head_dim = 0;  // channels
+  std::int64_t entries = 0;   // most that the step can complete
+  bool aligned = false;       // base pointers and strides of inputs, ape and state are multiples of 16 bytes
+};
+
+inline constexpr std::int64_t kAnyNumber = INT64_MAX;
+inline constexpr int kShortRows = 8;
+inline constexpr int kTallRows = 128;
+
+struct CompressorCudaRule {
+  CompressAlgorithm algorithm;
+  const char* name;
+  std::int64_t max_window, head_dim_multiple, max_head_dim;
+  std::int64_t max_entries;  // where it is the best; it can serve more
+  bool aligned_only;
+  const char* why;
+
+  constexpr bool can(const CompressorCase& c) const {
+    return c.window <= max_window && c.head_dim % head_dim_multiple == 0 && c.head_dim <= max_head_dim &&
+           (c.aligned || !aligned_only);
+  }
+  constexpr bool fits(const CompressorCase& c) const { return can(c) && c.entries <= max_entries; }
+};
+
+// First row that fits wins, so order matters.
+inline constexpr CompressorCudaRule kCompressorCudaRules[] = {
+    // algorithm                       name            rows        multiple max_dim   entries     aligned why
+    {CompressAlgorithm::kShortWindow, "short_window", kShortRows, 128, 128, kAnyNumber, true,
+     "the window fits in registers; a warp an entry"},
+    {CompressAlgorithm::kShortWindow, "short_window", kShortRows, 512, 512, kAnyNumber, true,
+     "the window fits in registers; four warps an entry"},
+    {CompressAlgorithm::kTallWindow, "tall_window", kTallRows, 64, 512, 48, true,
+     "few entries: a window is on its way at once, over as many multiprocessors as it has slices"},
+    {CompressAlgorithm::kTallSlices, "tall_slices", kTallRows, 64, 512, kAnyNumber, true,
+     "many entries: blocks small enough for some to load while others compute"},
+    {CompressAlgorithm::kAnyWindow, "any_window", kAnyNumber, 1, kAnyNumber, kAnyNumber, false,
+     "any shape, stride and alignment"},
+};
+
+constexpr const CompressorCudaRule& choose_compressor_cuda_rule(const CompressorCase& c) {
+  for (const CompressorCudaRule& rule : kCompressorCudaRules) {
+    if (rule.fits(c)) return rule;
+  }
+  return kCompressorCudaRules[0];  // not reached: the last row fits anything
+}
+static_assert(choose_compressor_cuda_rule({2048, 75, kAnyNumber, false}).algorithm == CompressAlgorithm::kAnyWindow);
+
+inline std::span<const CompressorCudaRule> compressor_cuda_rules() { return kCompressorCudaRules; }
+
+/// What keeps a rule from serving a call, in words; empty if it can.
+std::string compressor_unmet(const CompressorCudaRule& rule, const CompressorCase& c);
+
+/// The rule of a call, or of the algorithm that it forces.
+/// @throws Error kUnsupported naming what speaks against a forced algorithm.
+const CompressorCudaRule& compressor_cuda_rule(const CompressorCase& c, CompressAlgorithm forced);
 
 inline const char* compress_plan_name(CompressPlan plan) {
   switch (plan) {

@@ -1,24 +1,27 @@
 #pragma once
 
-// Scalar conversions of the storage formats (S-0.2), bit exact. SIMD code is tested against these.
+// Scalar conversions of the storage formats (S-0.2), bit exact. SIMD code is tested against these; constexpr, since
+// device code calls them.
 
 #include <bit>
 #include <cstdint>
 
 namespace tamis::core {
 
-inline float bf16_to_float(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
+constexpr float bf16_to_float(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
 
 /// Round to nearest, ties to even; NaN stays NaN (quiet), its sign kept.
-inline std::uint16_t float_to_bf16(float value) {
+constexpr std::uint16_t float_to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return static_cast<std::uint16_t>((bits >> 16) | 0x0040U);
   return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
 }
 
-inline float round_to_bf16(float value) { return bf16_to_float(float_to_bf16(value)); }
+constexpr float round_to_bf16(float value) { return bf16_to_float(float_to_bf16(value)); }
 
-inline float fp16_to_float(std::uint16_t bits) {
+constexpr float fp16_to_float(std::uint16_t bits) {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16;
   const std::uint32_t exponent = (bits >> 10) & 0x1FU;
   const std::uint32_t mantissa = bits & 0x3FFU;
@@ -31,7 +34,7 @@ inline float fp16_to_float(std::uint16_t bits) {
 }
 
 /// Round to nearest, ties to even; overflow gives infinity.
-inline std::uint16_t float_to_fp16(float value) {
+constexpr std::uint16_t float_to_fp16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000U);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
@@ -46,7 +49,7 @@ inline std::uint16_t float_to_fp16(float value) {
 }
 
 /// e4m3 "fn": no infinities, 0x7F and 0xFF are NaN.
-inline float e4m3_to_float(std::uint8_t code) {
+constexpr float e4m3_to_float(std::uint8_t code) {
   const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x80U) << 24;
   const std::uint32_t exponent = (code >> 3) & 0xFU;
   const std::uint32_t mantissa = code & 7U;
@@ -59,7 +62,7 @@ inline float e4m3_to_float(std::uint8_t code) {
 }
 
 /// Clamps to [-448, 448], then rounds to nearest even. NaN gives 0x7F with the sign of the input.
-inline std::uint8_t float_to_e4m3(float value) {
+constexpr std::uint8_t float_to_e4m3(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint8_t>((bits >> 24) & 0x80U);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
@@ -74,14 +77,14 @@ inline std::uint8_t float_to_e4m3(float value) {
 }
 
 /// e2m1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 by the low three bits; bit 3 is the sign.
-inline float e2m1_to_float(std::uint8_t code) {
+constexpr float e2m1_to_float(std::uint8_t code) {
   constexpr float kMagnitudes[8] = {0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
   const float magnitude = kMagnitudes[code & 7U];
   return (code & 8U) != 0 ? -magnitude : magnitude;
 }
 
 /// Clamps to [-6, 6], then rounds to nearest, ties to even code (S-4.4); the sign of zero is kept. NaN gives 6.
-inline std::uint8_t float_to_e2m1(float value) {
+constexpr std::uint8_t float_to_e2m1(float value) {
   const auto sign = static_cast<std::uint8_t>((std::bit_cast<std::uint32_t>(value) >> 28) & 8U);
   const float magnitude = value < 0 ? -value : value;
   std::uint8_t code = 0;
@@ -96,13 +99,13 @@ inline std::uint8_t float_to_e2m1(float value) {
 }
 
 /// Smallest e with 2^e >= value, from the bits (exact). value must be positive, finite and normal.
-inline int ceil_log2(float value) {
+constexpr int ceil_log2(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   return static_cast<int>(bits >> 23) + ((bits & 0x7FFFFFU) != 0 ? 1 : 0) - 127;
 }
 
 /// 2^e as fp32 for e in [-126, 127]; -127 gives the subnormal 2^-127.
-inline float exp2_int(int e) {
+constexpr float exp2_int(int e) {
   if (e == -127) return 0x1p-127F;
   return std::bit_cast<float>(static_cast<std::uint32_t>(e + 127) << 23);
 }

@@ -95,7 +95,7 @@ constexpr std::int64_t page_payload_bytes(CacheLayout layout, std::int64_t head_
 
 /// Byte offset of a slot's data from the start of the cache. The slot must be in [0, num_slots).
 template <typename Pointer>
-std::int64_t data_offset(const BasicPagedCache<Pointer>& cache, std::int64_t slot) {
+constexpr std::int64_t data_offset(const BasicPagedCache<Pointer>& cache, std::int64_t slot) {
   const std::int64_t page = slot / cache.page_size;
   const std::int64_t entry = slot - page * cache.page_size;
   return page * cache.page_stride_bytes + entry * entry_data_bytes(cache.layout, cache.head_dim);
@@ -103,7 +103,7 @@ std::int64_t data_offset(const BasicPagedCache<Pointer>& cache, std::int64_t slo
 
 /// Byte offset of a slot's scales; meaningful only where entry_scale_bytes() > 0 or for kFp8Mla656.
 template <typename Pointer>
-std::int64_t scale_offset(const BasicPagedCache<Pointer>& cache, std::int64_t slot) {
+constexpr std::int64_t scale_offset(const BasicPagedCache<Pointer>& cache, std::int64_t slot) {
   if (cache.layout == CacheLayout::kFp8Mla656) return data_offset(cache, slot) + kMla656ScaleOffset;
   const std::int64_t page = slot / cache.page_size;
   const std::int64_t entry = slot - page * cache.page_size;
@@ -113,7 +113,7 @@ std::int64_t scale_offset(const BasicPagedCache<Pointer>& cache, std::int64_t sl
 
 /// True for a slot that the cache has; all others are padding and are neither read nor written.
 template <typename Pointer>
-bool slot_in_cache(const BasicPagedCache<Pointer>& cache, std::int64_t slot) {
+constexpr bool slot_in_cache(const BasicPagedCache<Pointer>& cache, std::int64_t slot) {
   return slot >= 0 && slot < cache.num_slots();
 }
 

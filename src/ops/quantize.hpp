@@ -16,13 +16,13 @@ namespace tamis::ops {
 
 /// Smallest e with 448 * 2^e >= amax, exactly, from the bits: 448 is 1.75 * 2^8. amax must be >= 2^-126; infinity gives
 /// 120.
-inline int fp8_exponent(float amax) {
+constexpr int fp8_exponent(float amax) {
   const auto bits = std::bit_cast<std::uint32_t>(amax);
   return static_cast<int>(bits >> 23) - 127 - 8 + ((bits & 0x7FFFFFU) > 0x600000U ? 1 : 0);
 }
 
 /// Smallest e with 6 * 2^e >= amax, exactly: 6 is 1.5 * 2^2. amax must be >= 2^-126; infinity gives 126.
-inline int mxfp4_exponent(float amax) {
+constexpr int mxfp4_exponent(float amax) {
   const auto bits = std::bit_cast<std::uint32_t>(amax);
   return static_cast<int>(bits >> 23) - 127 - 2 + ((bits & 0x7FFFFFU) > 0x400000U ? 1 : 0);
 }

@@ -37,11 +37,16 @@ class Step {
                                      params.tokens * 2 * params.width() * dtype_bytes(params.state_dtype))) {}
 
   void run(bool pool) const {
-    if (pool && rule_.order == StepOrder::kPoolThenSave) {
-      for_pieces([&](std::int64_t token, int worker) { pool_and_store(token, worker); });
+    if (pool && p_.listed != nullptr) {
+      for_pieces(p_.num_listed, [&](std::int64_t i, int worker) {
+        if (is_listed(p_, i)) pool_and_store(p_.listed[i], worker);
+      });
+      pool = false;
+    } else if (pool && rule_.order == StepOrder::kPoolThenSave) {
+      for_pieces(p_.tokens, [&](std::int64_t token, int worker) { pool_and_store(token, worker); });
       pool = false;
     }
-    for_pieces([&](std::int64_t token, int worker) {
+    for_pieces(p_.tokens, [&](std::int64_t token, int worker) {
       if (pool) pool_and_store(token, worker);
       save(token);
     });
@@ -58,60 +63,21 @@ class Step {
   }
 
   template <typename Body>
-  void for_pieces(const Body& body) const {
-    const std::int64_t piece = std::clamp<std::int64_t>(p_.tokens / (4 * std::int64_t{workers_}), 1, kMaxPiece);
-    core::parallel_for(p_.tokens, piece, workers_, [&](std::int64_t begin, std::int64_t end, int worker) {
-      for (std::int64_t token = begin; token < end; ++token) body(token, worker);
+  void for_pieces(std::int64_t count, const Body& body) const {
+    const std::int64_t piece = std::clamp<std::int64_t>(count / (4 * std::int64_t{workers_}), 1, kMaxPiece);
+    core::parallel_for(count, piece, workers_, [&](std::int64_t begin, std::int64_t end, int worker) {
+      for (std::int64_t i = begin; i < end; ++i) body(i, worker);
       if (rule_.store == StateStore::kStreamed) finish_streaming();
     });
   }
 
-  // True if the token writes an entry; then `place` says where it stands.
-  bool find_entry(std::int64_t token, TokenPlace& place) const {
-    const std::int64_t slot = p_.kv_slots[token];
-    if (slot < 0 || slot >= p_.cache.num_slots()) return false;
-    place = place_token(p_, token);
-    return place.valid && completes_entry(p_, place.position) &&
-           place.position - (p_.ratio - 1) < p_.max_positions;  // the entry's own position has a row in cos_sin
-  }
-
-  // Channels of a row that count: half A of the group before, half B of the own group; without overlap there is one
-  // half.
-  std::int64_t column_of(std::int64_t position, std::int64_t group) const {
-    return p_.coff == 2 && position >= group ? p_.head_dim : 0;
-  }
-
-  // Rows are found from the last one down: tokens of this step as far as they go, stepping over padding, then state.
-  PoolWindow find_rows(std::int64_t token, const TokenPlace& place, PoolRow* rows) const {
-    const std::int64_t group = place.position - (p_.ratio - 1);
-    const std::int64_t first = std::max<std::int64_t>(0, group - (p_.coff - 1) * p_.ratio);
-    const std::int64_t state_bytes = dtype_bytes(p_.state_dtype);
-    const std::int64_t input_bytes = dtype_bytes(p_.input_dtype);
-    PoolRow* const end = rows + (place.position - first + 1);
-    PoolRow* row = end;
-    std::int64_t t = place.position;
-    for (std::int64_t i = token; t >= first && i >= 0; i = find_token_before(p_, place, i, --t)) {
-      const std::int64_t column = column_of(t, group);
-      *--row = {p_.kv + (i * p_.kv_stride + column) * input_bytes,
-                p_.gate + (i * p_.gate_stride + column) * input_bytes,
-                p_.ape + (t % p_.ratio) * p_.ape_stride + column};
-    }
-    PoolRow* const inputs = row;
-    for (; t >= first; --t) {
-      const std::byte* found = find_state_row(p_, place.request, t);
-      if (found == nullptr) continue;
-      const std::int64_t column = column_of(t, group);
-      *--row = {found + column * state_bytes, found + (p_.width() + column) * state_bytes, nullptr};
-    }
-    return {row, inputs - row, end - row, p_.state_dtype, p_.input_dtype};
-  }
-
+  // The entry that the token completes and has a slot for, if there is one.
   void pool_and_store(std::int64_t token, int worker) const {
-    TokenPlace place;
-    if (!find_entry(token, place)) return;
+    const TokenPlace place = place_token(p_, token);
+    if (!place.valid || !completes_entry(p_, place.position) || !writes_entry(p_, token, place.position)) return;
     float* entry = entry_of(worker);
-    pool_channels(find_rows(token, place, rows_of(worker)), p_.head_dim, entry + p_.head_dim, entry);
-    finish_entry(p_, place.position - (p_.ratio - 1), p_.kv_slots[token], entry);
+    pool_channels(find_window(p_, token, place, rows_of(worker)), p_.head_dim, entry + p_.head_dim, entry);
+    finish_entry(p_, group_of(p_, place.position), p_.kv_slots[token], entry);
   }
 
   void save(std::int64_t token) const {

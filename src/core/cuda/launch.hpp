@@ -15,6 +15,7 @@ struct Launch {
   int threads;  // a block
   std::size_t shared_bytes;
   cudaStream_t stream;
+  int cluster = 1;         // blocks; more than one from sm_90 on
   bool dependent = false;  // a programmatic dependent launch: may start early, and waits itself for what came before
 };
 
@@ -22,16 +23,25 @@ struct Launch {
 /// nor taken away, as cudaGetLastError() after <<<>>> would.
 template <typename... Params, typename... Args>
 void launch(const Launch& how, void (*kernel)(Params...), const Args&... args) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  unsigned num_attributes = 0;
+  if (how.dependent) {
+    cudaLaunchAttribute& early = attributes[num_attributes++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (how.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[num_attributes++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {static_cast<unsigned>(how.cluster), 1, 1};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(how.blocks));  // x, because y and z end at 65,535
   config.blockDim = dim3(static_cast<unsigned>(how.threads));
   config.dynamicSmemBytes = how.shared_bytes;
   config.stream = how.stream;
-  config.attrs = &early;
-  config.numAttrs = how.dependent ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = num_attributes;
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, args...);
   TAMIS_CHECK(error == cudaSuccess, Status::kDeviceError, "launching ", how.kernel,
               " failed: ", cudaGetErrorName(error), ": ", cudaGetErrorString(error), " (", how.blocks, " blocks of ",

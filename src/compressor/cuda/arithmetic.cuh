@@ -1,0 +1,88 @@
+#pragma once
+
+// Numbers of the inputs and the state, and the exponential. Every operation is rounded by itself, as on the CPU: the
+// intrinsics keep the compiler from fusing a product into a sum.
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "core/float_formats.hpp"
+
+namespace tamis::compressor_cuda {
+
+/// Four neighbouring numbers.
+struct Quad {
+  float at[4];
+};
+
+__device__ inline float to_float(float value) { return value; }
+__device__ inline float to_float(__nv_bfloat16 value) { return __bfloat162float(value); }
+
+/// A number as it counts when it is read back from a state of type T.
+template <typename T>
+__device__ float round_to(float value);
+template <>
+__device__ inline float round_to<float>(float value) {
+  return value;
+}
+template <>
+__device__ inline float round_to<__nv_bfloat16>(float value) {
+  return core::round_to_bf16(value);
+}
+
+__device__ inline void store(float value, float* to) { *to = value; }
+__device__ inline void store(float value, __nv_bfloat16* to) { *to = __ushort_as_bfloat16(core::float_to_bf16(value)); }
+
+/// Bits of four numbers as they lie in memory, kept until they are needed, so that many loads can be under way.
+template <typename T>
+struct RawQuad;
+template <>
+struct RawQuad<float> {
+  uint4 bits;
+  __device__ Quad value() const {
+    return {__uint_as_float(bits.x), __uint_as_float(bits.y), __uint_as_float(bits.z), __uint_as_float(bits.w)};
+  }
+};
+template <>
+struct RawQuad<__nv_bfloat16> {
+  uint2 bits;
+  __device__ Quad value() const {
+    return {__uint_as_float(bits.x << 16), __uint_as_float(bits.x & 0xFFFF0000U), __uint_as_float(bits.y << 16),
+            __uint_as_float(bits.y & 0xFFFF0000U)};
+  }
+};
+
+/// Aligned to the quad.
+template <typename T>
+__device__ RawQuad<T> load_quad(const T* from) {
+  return {*reinterpret_cast<const decltype(RawQuad<T>::bits)*>(from)};
+}
+__device__ inline void store_quad(const Quad& value, float* to) {
+  *reinterpret_cast<float4*>(to) = make_float4(value.at[0], value.at[1], value.at[2], value.at[3]);
+}
+__device__ inline void store_quad(const Quad& value, __nv_bfloat16* to) {
+  const auto pair = [&](int i) {
+    return static_cast<std::uint32_t>(core::float_to_bf16(value.at[i])) |
+           static_cast<std::uint32_t>(core::float_to_bf16(value.at[i + 1])) << 16;
+  };
+  *reinterpret_cast<uint2*>(to) = make_uint2(pair(0), pair(2));
+}
+
+/// exp(x) for x <= 0 with the bits of the CPU's exp_not_positive() (cpu/pool.cpp, which derives it); NaN for NaN.
+__device__ inline float exp_not_positive(float x) {
+  const float shifted = __fadd_rn(__fmul_rn(x, 0x1.715476p+0F), 0x1.8p23F);
+  const float n = __fsub_rn(shifted, 0x1.8p23F);
+  // The first product is exact, so this fused operation rounds as two would.
+  const float r = __fsub_rn(__fmaf_rn(n, -0.693359375F, x), __fmul_rn(n, -0x1.bd0106p-13F));
+  float q = 0x1.6d113cp-10F;
+  q = __fadd_rn(__fmul_rn(q, r), 0x1.120ba2p-7F);
+  q = __fadd_rn(__fmul_rn(q, r), 0x1.55551ap-5F);
+  q = __fadd_rn(__fmul_rn(q, r), 0x1.5554dcp-3F);
+  q = __fadd_rn(__fmul_rn(q, r), 0.5F);
+  const float exp_r = __fadd_rn(__fadd_rn(__fmul_rn(q, __fmul_rn(r, r)), r), 1.0F);
+  const float two_n = __uint_as_float((__float_as_uint(shifted) << 23) + (127U << 23));
+  return x < -86.0F ? 0.0F : __fmul_rn(exp_r, two_n);
+}
+
+}  // namespace tamis::compressor_cuda

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "core/cuda/launch.hpp"
+
+namespace tamis::compressor_cuda {
+
+/// The threads that work on one entry together: a warp, or a block.
+template <int kTeamThreads>
+struct Team {
+  static constexpr int kThreads = kTeamThreads;
+  static constexpr int kWarps = kThreads / 32;
+
+  __device__ static int rank() { return static_cast<int>(threadIdx.x) % kThreads; }
+  __device__ static int warp() { return rank() / 32; }
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  __device__ static void sync() {
+    if constexpr (kThreads == 32) __syncwarp();
+    else __syncthreads();
+  }
+};
+
+}  // namespace tamis::compressor_cuda
