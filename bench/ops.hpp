@@ -27,6 +27,10 @@ struct TopkGpuOptions {
 /// @throws Error kUnsupported if this binary has no kernels for it, kDeviceError if there is none.
 void bench_topk_gpu(Session& session, const TopkGpuOptions& options);
 
+/// Steps of a compressor on the first GPU, in every form.
+/// @throws Error as bench_topk_gpu().
+void bench_compressor_gpu(Session& session);
+
 struct EngineOptions {
   std::filesystem::path model;
   std::int64_t context = 2048;

@@ -95,6 +95,32 @@ void add_topk(CLI::App* bench, int& exit_code) {
   });
 }
 
+void add_compressor(CLI::App* bench, int& exit_code) {
+  struct Both {
+    BenchOptions common;
+    bool gpu = false;
+  };
+  auto options = std::make_shared<Both>();
+  CLI::App* command =
+      bench->add_subcommand("compressor", "One step of one compressor: save, pool, norm, rotate, quantise, store");
+  command->footer(
+      "With --gpu, every step is timed as three launches and as one, with and without the host's skip of steps that\n"
+      "complete no entry and with the device's list, enqueued by the host (eager) and in a replayed CUDA graph.\n\n"
+      "Examples:\n"
+      "  tamis bench compressor --filter boundary\n"
+      "  tamis bench compressor --gpu --suite targets --json > docs/measurements/compressor_h200.jsonl");
+  const auto common = std::shared_ptr<BenchOptions>(options, &options->common);
+  add_common(command, common);
+  command->add_flag("--gpu", options->gpu, "Measure on the first GPU")->excludes("--cpu");
+  add_cases(command, common);
+  command->callback([options, &exit_code] {
+    bench::Session session(options->common.session, print_line);
+    if (options->gpu) bench::bench_compressor_gpu(session);
+    else bench::bench_compressor(session);
+    if (session.num_wrong() > 0) exit_code = 1;
+  });
+}
+
 void add_engine(CLI::App* bench) {
   struct Both {
     BenchOptions common;
@@ -154,8 +180,7 @@ void add_bench(CLI::App& app, int& exit_code) {
       "  tamis bench topk --gpu\n"
       "  tamis bench engine --model models/tiny-v4 --context 2048 --kv-cache fp32");
   add_topk(command, exit_code);
-  add_op(command, exit_code, "compressor", "One step of one compressor: save, pool, norm, rotate, quantise, store",
-         bench::bench_compressor);
+  add_compressor(command, exit_code);
   add_op(command, exit_code, "indexer", "Index scores, and scores with their selection", bench::bench_indexer);
   add_op(command, exit_code, "sparse_mla", "Attention over listed entries of two caches", bench::bench_sparse_mla);
   add_engine(command);

@@ -124,4 +124,24 @@ Timing GpuTimer::time(const GpuWork& work, std::int64_t copies) const {
   return summarise(std::move(us));
 }
 
+Timing GpuTimer::time_eager(const GpuWork& work, std::int64_t copies) const {
+  constexpr int kRuns = 200;
+  const GpuEvent begin = make_event(), end = make_event();
+  std::vector<double> us;
+  std::int64_t copy = 0;
+  for (int sample = 0; sample <= repeats_; ++sample) {
+    TAMIS_CUDA_CHECK(cudaEventRecord(begin.get(), stream()));
+    for (int i = 0; i < kRuns; ++i) {
+      work(copy, stream());
+      copy = (copy + 1) % copies;
+    }
+    TAMIS_CUDA_CHECK(cudaEventRecord(end.get(), stream()));
+    TAMIS_CUDA_CHECK(cudaStreamSynchronize(stream()));
+    float milliseconds = 0;
+    TAMIS_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
+    if (sample > 0) us.push_back(1e3 * static_cast<double>(milliseconds) / kRuns);  // the first warms up
+  }
+  return summarise(std::move(us));
+}
+
 }  // namespace tamis::bench

@@ -41,6 +41,8 @@ class GpuTimer {
   int repeats() const { return repeats_; }
   /// Time of one run. With one copy of a small input it is found in the L2 ("hot").
   Timing time(const GpuWork& work, std::int64_t copies) const;
+  /// Time of one run that the host enqueues by itself, many back to back: the larger of what host and device take.
+  Timing time_eager(const GpuWork& work, std::int64_t copies) const;
 
  private:
   int repeats_;

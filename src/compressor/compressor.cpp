@@ -229,6 +229,8 @@ bool stream_is_capturing(Device device, Stream stream) {
 #endif
 }
 
+CompressorParams compressor::checked_params(const CompressArgs& args) { return check_args(args, device_of(args.kv)); }
+
 std::size_t compress_workspace_bytes(const CompressArgs& args) {
   const Device device = device_of(args.kv);
   const CompressorParams params = check_args(args, device);

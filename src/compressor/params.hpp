@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "tamis/cache.hpp"
+#include "tamis/compressor.hpp"
 #include "tamis/tensor.hpp"
 
 namespace tamis::compressor {
@@ -57,6 +58,9 @@ struct CompressorParams {
   constexpr std::int64_t width() const { return coff * head_dim; }  // values of a row; as many gates follow
   constexpr std::int64_t window() const { return coff * ratio; }    // L: rows that an entry pools
 };
+
+/// The arguments of compress() with every check but that of the workspace, and its errors.
+CompressorParams checked_params(const CompressArgs& args);
 
 /// Where a token stands, with everything from outside clamped or rejected.
 struct TokenPlace {

@@ -11,6 +11,7 @@
 #include "core/cuda/cuda_check.hpp"
 #include "core/cuda/gpu.hpp"
 #include "expect_error.hpp"
+#include "gpu_buffer.hpp"
 #include "support/compressor_cases.hpp"
 #include "support/compressor_padding.hpp"
 
@@ -19,36 +20,6 @@ namespace {
 
 using Ints = std::vector<std::int32_t>;
 using Longs = std::vector<std::int64_t>;
-
-template <typename T>
-class OnGpu {
- public:
-  explicit OnGpu(std::size_t count, int fill = 0) : count_(count) {
-    void* memory = nullptr;
-    TAMIS_CUDA_CHECK(cudaMalloc(&memory, count * sizeof(T) + 1));
-    data_ = static_cast<T*>(memory);
-    TAMIS_CUDA_CHECK(cudaMemset(memory, fill, count * sizeof(T)));
-  }
-  explicit OnGpu(const std::vector<T>& from) : OnGpu(from.size()) { put(from); }
-  OnGpu(const OnGpu&) = delete;
-  OnGpu& operator=(const OnGpu&) = delete;
-  ~OnGpu() { static_cast<void>(cudaFree(data_)); }
-
-  T* data() const { return data_; }
-  void put(const std::vector<T>& from) const {
-    if (!from.empty())
-      TAMIS_CUDA_CHECK(cudaMemcpy(data_, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  std::vector<T> fetch() const {
-    std::vector<T> out(count_);
-    if (count_ > 0) TAMIS_CUDA_CHECK(cudaMemcpy(out.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost));
-    return out;
-  }
-
- private:
-  std::size_t count_;
-  T* data_;
-};
 
 // --- what the sanitizers run: every kernel, both forms of state, all layouts, long chunks, padding ---
 
@@ -152,16 +123,16 @@ TEST(CompressorCudaLists, AreThoseOfTheCpu) {
       if (random.chance(0.02)) positions[i] = random.chance(0.5) ? -1 : static_cast<std::int64_t>(random.bits());
       if (random.chance(0.02)) request_of[i] = static_cast<std::int32_t>(random.bits());
     }
-    const OnGpu<std::int64_t> gpu_positions(positions);
-    const OnGpu<std::int32_t> gpu_request_of(request_of), gpu_starts(starts);
+    const GpuBuffer<std::int64_t> gpu_positions(positions);
+    const GpuBuffer<std::int32_t> gpu_request_of(request_of), gpu_starts(starts);
     CompressList host_lists[4], gpu_lists[4];
     std::vector<Ints> host(4);
-    std::vector<std::unique_ptr<OnGpu<std::int32_t>>> gpu;
+    std::vector<std::unique_ptr<GpuBuffer<std::int32_t>>> gpu;
     const std::int64_t ratios[] = {4, 128, 1, 3};
     for (std::size_t k = 0; k < 4; ++k) {
       const std::int64_t capacity = compress_list_capacity(tokens, requests, ratios[k]) + random.between(0, 5);
       host[k].assign(static_cast<std::size_t>(capacity), 7);
-      gpu.push_back(std::make_unique<OnGpu<std::int32_t>>(static_cast<std::size_t>(capacity), 0x7F));
+      gpu.push_back(std::make_unique<GpuBuffer<std::int32_t>>(static_cast<std::size_t>(capacity), 0x7F));
       host_lists[k] = {ratios[k], {host[k].data(), DType::kInt32, {capacity}}};
       gpu_lists[k] = {ratios[k], {gpu[k]->data(), DType::kInt32, {capacity}, kGpu}};
     }
@@ -194,10 +165,11 @@ TEST(CompressorCudaHuge, StateAndCachePast32Bits) {
 
   // Pages of one entry, of which only the last lies in memory: the cache begins in front of it.
   const std::int64_t entry_bytes = kDim;
-  const OnGpu<std::uint8_t> entries(static_cast<std::size_t>(entry_bytes), 0xFF);
+  const GpuBuffer<std::uint8_t> entries(static_cast<std::size_t>(entry_bytes), 0xFF);
   const std::int64_t row = 4 * kDim, blocks = (std::int64_t{1} << 31) / (4 * row) + 8;  // elements past 2^31: 8 GiB
-  const OnGpu<float> state(static_cast<std::size_t>(blocks * 4 * row), 0xFF);
-  const OnGpu<std::int32_t> table(Ints{static_cast<std::int32_t>(blocks - 2), static_cast<std::int32_t>(blocks - 1)});
+  const GpuBuffer<float> state(static_cast<std::size_t>(blocks * 4 * row), 0xFF);
+  const GpuBuffer<std::int32_t> table(
+      Ints{static_cast<std::int32_t>(blocks - 2), static_cast<std::int32_t>(blocks - 1)});
   for (const std::int64_t part : {0, 6}) {
     CompressorStep step = near.build({{0, part, part == 0 ? 6 : 2, 0}});
     for (std::int64_t i = 0; i < step.tokens(); ++i) {
@@ -211,7 +183,7 @@ TEST(CompressorCudaHuge, StateAndCachePast32Bits) {
       std::int64_t count = 1;
       for (int d = 0; d < view.rank(); ++d) count += (view.size(d) - 1) * view.stride(d);
       const T* data = static_cast<const T*>(view.data());
-      return std::make_unique<OnGpu<T>>(std::vector<T>(data, data + count));
+      return std::make_unique<GpuBuffer<T>>(std::vector<T>(data, data + count));
     };
     const auto kv = copied(host.kv, float{}), gate = copied(host.gate, float{}), ape = copied(host.ape, float{}),
                norm = copied(host.norm_weight, float{}), cos_sin = copied(host.cos_sin, float{});
@@ -236,7 +208,8 @@ TEST(CompressorCudaHuge, StateAndCachePast32Bits) {
     args.state_table = {table.data(), DType::kInt32, {1, 2}, kGpu};
     args.state_slots = {slots->data(), DType::kInt64, {n}, kGpu};
     args.kv_slots = {kv_slots->data(), DType::kInt64, {n}, kGpu};
-    args.cache = {entries.data() - entry_bytes * kFarEntry, shape.layout, kDim, kFarEntry + 1, 1, entry_bytes, 0.0625F, kGpu};
+    args.cache = {
+        entries.data() - entry_bytes * kFarEntry, shape.layout, kDim, kFarEntry + 1, 1, entry_bytes, 0.0625F, kGpu};
     args.workspace = nullptr;
     args.workspace_bytes = 0;
     compress(args);

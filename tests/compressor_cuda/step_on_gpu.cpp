@@ -204,6 +204,7 @@ std::pair<std::size_t, DType> number_around(const CompressArgs& args, Kind kind,
 }
 
 void expect_same_bytes(const Image& want, const std::vector<std::uint8_t>& got, bool outcome_is_defined) {
+  if (got == want.bytes) return;
   const Region none{Kind::kInput, 0, 0};
   for (std::size_t i = 0; i < got.size(); ++i) {
     if (got[i] == want.bytes[i]) continue;
@@ -245,30 +246,29 @@ StepOnGpu::StepOnGpu(const CompressArgs& host) : host_(host) {
 
 void StepOnGpu::run_and_compare(bool outcome_is_defined) const {
   const std::int64_t window = (host_.overlap ? 2 : 1) * host_.compress_ratio;
-  std::vector<CompressAlgorithm> seen;
+  static std::uint64_t step = 0;
+  ++step;
   for (const compressor::CompressorCudaRule& rule : compressor::compressor_cuda_rules()) {
-    // Whether rows are aligned is for the packing to see to; head_dim 75 cannot be.
+    // Whether rows are aligned is for the packing to see to; those of 75 channels cannot be.
     if (!rule.can({window, host_.cache.head_dim, 0, true})) continue;
-    for (const bool packed : {false, true}) {
-      if (!packed && rule.aligned_only) continue;
-      for (const bool listed : {false, true}) {
-        SCOPED_TRACE(testing::Message() << rule.name << (packed ? ", packed" : "") << (listed ? ", listed" : ""));
-        const Variant variant{rule.algorithm, packed, listed};
-        Image before(host_, state_before_.data(), cache_before_.data(), variant);
-        Image after(host_, static_cast<const std::uint8_t*>(host_.state.data()),
-                    static_cast<const std::uint8_t*>(host_.cache.data), variant);
-        std::uint8_t* block = device_block(before.bytes.size() + (std::size_t{8} << 20));
-        before.move_to(block);
-        after.move_to(block);
-        TAMIS_CUDA_CHECK(cudaMemcpy(block, before.bytes.data(), before.bytes.size(), cudaMemcpyHostToDevice));
-        compress(before.args);
-        std::vector<std::uint8_t> got(before.bytes.size());
-        TAMIS_CUDA_CHECK(cudaMemcpy(got.data(), block, got.size(), cudaMemcpyDeviceToHost));
-        ++counts()[rule.name];
-        expect_same_bytes(after, got, outcome_is_defined);
-        if (testing::Test::HasFailure()) return;
-      }
-    }
+    // Steps take turns, so that every combination meets every kind of step.
+    const Variant variant{rule.algorithm, rule.aligned_only || step % 2 == 0, step % 4 < 2};
+    SCOPED_TRACE(testing::Message() << rule.name << (variant.packed ? ", packed" : "")
+                                    << (variant.listed ? ", listed" : ""));
+    Image before(host_, state_before_.data(), cache_before_.data(), variant);
+    Image after(host_, static_cast<const std::uint8_t*>(host_.state.data()),
+                static_cast<const std::uint8_t*>(host_.cache.data), variant);
+    std::uint8_t* block = device_block(before.bytes.size() + (std::size_t{8} << 20));
+    before.move_to(block);
+    after.move_to(block);
+    TAMIS_CUDA_CHECK(cudaMemcpy(block, before.bytes.data(), before.bytes.size(), cudaMemcpyHostToDevice));
+    compress(before.args);
+    static std::vector<std::uint8_t> got;
+    got.resize(before.bytes.size());
+    TAMIS_CUDA_CHECK(cudaMemcpy(got.data(), block, got.size(), cudaMemcpyDeviceToHost));
+    ++counts()[rule.name];
+    expect_same_bytes(after, got, outcome_is_defined);
+    if (testing::Test::HasFailure()) return;
   }
 }
 

@@ -20,9 +20,9 @@ class StepOnGpu {
   /// Remembers what the host's step is about to change.
   explicit StepOnGpu(const CompressArgs& host);
 
-  /// After the host's compress(): runs the step with every algorithm that can serve it, with and without a list, rows
-  /// as they lie and packed, and expects all bytes of state and cache as the host has them now (NaN for NaN), and all
-  /// other memory unchanged.
+  /// After the host's compress(): runs the step with every algorithm that can serve it, by turns with and without a
+  /// list and with rows as they lie and packed, and expects all bytes of state and cache as the host has them now (NaN
+  /// for NaN), and all other memory unchanged.
   /// @param outcome_is_defined  False: state and cache may hold anything.
   void run_and_compare(bool outcome_is_defined) const;
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <mutex>
 #include <numeric>
 
@@ -98,7 +97,7 @@ void run(const CompressorParams& p, const StepPlan& plan, bool pool, void* works
   step.p = p;
   step.pool = pool && plan.pool_groups > 0;
   step.pool_groups = step.pool ? plan.pool_groups : 0;
-  step.hadamard_factor = static_cast<float>(1.0 / std::sqrt(static_cast<double>(p.head_dim)));
+  step.hadamard_factor = hadamard_factor(p.head_dim);
   if (plan.workspace_bytes > 0) step.entries = static_cast<float*>(workspace);
   // Enough warps to have all loads under way that the memory takes; a warp saves a token at a time.
   const std::int64_t most_save_blocks = kSaveWarpsAnSm * gpu.num_sms;

@@ -3,10 +3,11 @@
 // Rows of a ring that a step both reads and replaces.
 //
 // A token q of the step is saved to a place of the ring that holds an older position t, the last one below the step's
-// first with the same remainder. An entry that the step completes may pool t, from the state. Another block saves q, and
-// neither waits for the other, so: whoever pools t saves q, after it has read t. By halves, since half A of a row belongs
-// to the next entry and half B to its own. Each side works out from positions alone what the other does. In a ring of
-// compress_ring_rows() this concerns only steps with more tokens of a request than the ring has rows beside a window.
+// first with the same remainder. An entry that the step completes may pool t, from the state. Another block saves q,
+// and neither waits for the other, so: whoever pools t saves q, after it has read t. By halves, since half A of a row
+// belongs to the next entry and half B to its own. Each side works out from positions alone what the other does. In a
+// ring of compress_ring_rows() this concerns only steps with more tokens of a request than the ring has rows beside a
+// window.
 
 #include <cstdint>
 
@@ -28,8 +29,8 @@ __device__ inline std::int64_t last_position(const CompressorParams& p, const To
   return p.positions[i];
 }
 
-/// Whether an entry of this step pools what lies where a half (0: A, or the only one; 1: B) of this token's row goes, and
-/// therefore saves it. The token is one that is saved, not replaced by a later one of the step.
+/// Whether an entry of this step pools what lies where a half (0: A, or the only one; 1: B) of this token's row goes,
+/// and therefore saves it. The token is one that is saved, not replaced by a later one of the step.
 __device__ inline bool is_saved_by_entry(const CompressorParams& p, const TokenPlace& place, int half) {
   if (!may_replace_pooled_rows(p, place)) return false;
   const std::int64_t first = first_position(p, place);

@@ -2,6 +2,7 @@
 
 // What the kernels get, and the sizes that launchers and kernels agree on. Compiles without the CUDA compiler.
 
+#include <cmath>
 #include <cstdint>
 
 #include "compressor/params.hpp"
@@ -16,6 +17,10 @@ struct StepParams {
   float* entries = nullptr;      // workspace: [pool_blocks, d], where an entry does not fit in shared memory
   float hadamard_factor = 0;     // head_dim^-0.5
 };
+
+inline float hadamard_factor(std::int64_t head_dim) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+}
 
 inline constexpr int kShortThreads = 128;             // a block of short_window
 inline constexpr std::int64_t kShortGroupsAnSm = 64;  // teams that look for entries: several rounds of blocks
