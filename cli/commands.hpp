@@ -12,6 +12,7 @@ void add_verify(CLI::App& app, int& exit_code);
 void add_recall(CLI::App& app, int& exit_code);
 void add_quantize(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_replay(CLI::App& app, int& exit_code);
 void add_explain(CLI::App& app, int& exit_code);
 void add_info(CLI::App& app, int& exit_code);
 

@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
   tamis::cli::add_recall(app, exit_code);
   tamis::cli::add_quantize(app, exit_code);
   tamis::cli::add_bench(app, exit_code);
+  tamis::cli::add_replay(app, exit_code);
   tamis::cli::add_explain(app, exit_code);
   tamis::cli::add_info(app, exit_code);
   try {

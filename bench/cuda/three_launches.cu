@@ -27,10 +27,11 @@ __global__ void __launch_bounds__(kThreads) pool_kernel(const __grid_constant__ 
   auto* rows = reinterpret_cast<compressor_cuda::PoolRow*>(storage);
   const std::int64_t token = blockIdx.x / tiles;
   const TokenPlace place = place_token(step.p, token);
-  if (!place.valid || !completes_entry(step.p, place.position) || !writes_entry(step.p, token, place.position)) return;
-  const int count = static_cast<int>(place.position - window_begin(step.p, place.position)) + 1;
-  if (Threads::warp() == 0) compressor_cuda::find_rows(step.p, token, place, rows, nullptr);
-  __syncthreads();
+  if (!place.valid || !completes_entry(step.p, place.position) ||
+      !writes_entry(step.p, step.p.kv_slots[token], place.position))
+    return;
+  __shared__ std::uint32_t scratch[Threads::kWarps];
+  const int count = compressor_cuda::find_rows<Threads>(step.p, token, place, rows, nullptr, scratch);
   const std::int64_t c = blockIdx.x % tiles * kThreads + threadIdx.x;
   if (c < step.p.head_dim) {
     step.entries[token * step.p.head_dim + c] = compressor_cuda::pool_channel<float, float>(rows, count, c);
@@ -40,7 +41,9 @@ __global__ void __launch_bounds__(kThreads) pool_kernel(const __grid_constant__ 
 __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant__ StepParams step) {
   const std::int64_t token = blockIdx.x;
   const TokenPlace place = place_token(step.p, token);
-  if (!place.valid || !completes_entry(step.p, place.position) || !writes_entry(step.p, token, place.position)) return;
+  if (!place.valid || !completes_entry(step.p, place.position) ||
+      !writes_entry(step.p, step.p.kv_slots[token], place.position))
+    return;
   compressor_cuda::finish_entry<Threads>(step, group_of(step.p, place.position), step.p.kv_slots[token],
                                          step.entries + token * step.p.head_dim);
 }

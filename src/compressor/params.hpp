@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/divide.hpp"
 #include "tamis/cache.hpp"
 #include "tamis/compressor.hpp"
 #include "tamis/tensor.hpp"
@@ -100,7 +101,8 @@ constexpr std::int64_t find_token_before(const CompressorParams& p, const TokenP
 }
 
 constexpr bool completes_entry(const CompressorParams& p, std::int64_t position) {
-  return position % p.ratio == p.ratio - 1;  // not (position + 1) % R, which overflows for a stale maximum
+  return core::remainder(position, p.ratio) ==
+         p.ratio - 1;  // not (position + 1) % R, which overflows for a stale maximum
 }
 
 /// False for what fills up a list behind its tokens.
@@ -119,11 +121,11 @@ constexpr const std::byte* find_state_row(const CompressorParams& p, std::int64_
   if (p.state_ring != nullptr) {
     block = p.state_ring[request];
   } else {
-    const std::int64_t column = position / p.block_size;
+    const std::int64_t column = core::quotient(position, p.block_size);
     if (column < p.max_blocks) block = p.state_table[request * p.state_table_stride + column];
   }
   if (block < 0 || block >= p.num_blocks) return nullptr;
-  return p.state + state_offset(p, block, position % p.block_size);
+  return p.state + state_offset(p, block, core::remainder(position, p.block_size));
 }
 
 /// True if a later token of the same request and step belongs in the same row of the ring: the one that is block_size
@@ -136,17 +138,23 @@ constexpr bool is_replaced_in_ring(const CompressorParams& p, const TokenPlace& 
   return false;
 }
 
+/// Where a token's row goes in a paged state; -1 in a ring.
+constexpr std::int64_t save_slot(const CompressorParams& p, std::int64_t token) {
+  return p.state_slots != nullptr ? p.state_slots[token] : -1;
+}
+
 /// Row that a token of this step is saved to, or null where nothing is to be saved. A ring keeps the last block_size
 /// positions of a step only: earlier ones would be overwritten by them.
-constexpr std::byte* find_save_row(const CompressorParams& p, const TokenPlace& place, std::int64_t token) {
+/// @param slot  save_slot(p, token)
+constexpr std::byte* find_save_row(const CompressorParams& p, const TokenPlace& place, std::int64_t token,
+                                   std::int64_t slot) {
   if (p.state_ring != nullptr) {
     const std::int64_t block = p.state_ring[place.request];
     if (block < 0 || block >= p.num_blocks || is_replaced_in_ring(p, place, token)) return nullptr;
-    return p.state + state_offset(p, block, place.position % p.block_size);
+    return p.state + state_offset(p, block, core::remainder(place.position, p.block_size));
   }
-  const std::int64_t slot = p.state_slots[token];
   if (slot < 0 || slot >= p.num_blocks * p.block_size) return nullptr;
-  return p.state + state_offset(p, slot / p.block_size, slot % p.block_size);
+  return p.state + state_offset(p, core::quotient(slot, p.block_size), core::remainder(slot, p.block_size));
 }
 
 }  // namespace tamis::compressor

@@ -89,9 +89,9 @@ struct CompressorCudaRule {
 inline constexpr CompressorCudaRule kCompressorCudaRules[] = {
     // algorithm                       name            rows        multiple max_dim   entries     aligned why
     {CompressAlgorithm::kShortWindow, "short_window", kShortRows, 128, 128, kAnyNumber, true,
-     "the window fits in registers; a warp an entry"},
+     "the window fits in registers; two warps an entry"},
     {CompressAlgorithm::kShortWindow, "short_window", kShortRows, 512, 512, kAnyNumber, true,
-     "the window fits in registers; four warps an entry"},
+     "the window fits in registers; eight warps an entry"},
     {CompressAlgorithm::kTallWindow, "tall_window", kTallRows, 64, 512, 48, true,
      "few entries: a window is on its way at once, over as many multiprocessors as it has slices"},
     {CompressAlgorithm::kTallSlices, "tall_slices", kTallRows, 64, 512, kAnyNumber, true,

@@ -36,10 +36,10 @@ constexpr std::int64_t window_begin(const CompressorParams& p, std::int64_t posi
   return std::max<std::int64_t>(0, group_of(p, position) - (p.coff - 1) * p.ratio);
 }
 
-/// Whether a real token that completes an entry also writes it: it has a slot, and the entry's own position a row in
-/// cos_sin.
-constexpr bool writes_entry(const CompressorParams& p, std::int64_t token, std::int64_t position) {
-  return ops::slot_in_cache(p.cache, p.kv_slots[token]) && group_of(p, position) < p.max_positions;
+/// Whether a real token that completes an entry also writes it, to `slot`: the cache has it, and cos_sin a row for the
+/// entry's own position.
+constexpr bool writes_entry(const CompressorParams& p, std::int64_t slot, std::int64_t position) {
+  return ops::slot_in_cache(p.cache, slot) && group_of(p, position) < p.max_positions;
 }
 
 /// Channels of a row that count: half A of the group before, half B of the own group; without overlap there is one
@@ -53,7 +53,7 @@ constexpr PoolRow input_row(const CompressorParams& p, std::int64_t token, std::
   const std::int64_t column = column_of(p, position, group);
   const std::int64_t bytes = dtype_bytes(p.input_dtype);
   return {p.kv + (token * p.kv_stride + column) * bytes, p.gate + (token * p.gate_stride + column) * bytes,
-          p.ape + (position % p.ratio) * p.ape_stride + column};
+          p.ape + core::remainder(position, p.ratio) * p.ape_stride + column};
 }
 
 /// The row of an earlier position of a request; with null pointers where the request has no block for it.

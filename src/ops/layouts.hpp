@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "core/check.hpp"
+#include "core/divide.hpp"
 #include "tamis/cache.hpp"
 
 namespace tamis::ops {
@@ -96,7 +97,7 @@ constexpr std::int64_t page_payload_bytes(CacheLayout layout, std::int64_t head_
 /// Byte offset of a slot's data from the start of the cache. The slot must be in [0, num_slots).
 template <typename Pointer>
 constexpr std::int64_t data_offset(const BasicPagedCache<Pointer>& cache, std::int64_t slot) {
-  const std::int64_t page = slot / cache.page_size;
+  const std::int64_t page = core::quotient(slot, cache.page_size);
   const std::int64_t entry = slot - page * cache.page_size;
   return page * cache.page_stride_bytes + entry * entry_data_bytes(cache.layout, cache.head_dim);
 }
@@ -105,7 +106,7 @@ constexpr std::int64_t data_offset(const BasicPagedCache<Pointer>& cache, std::i
 template <typename Pointer>
 constexpr std::int64_t scale_offset(const BasicPagedCache<Pointer>& cache, std::int64_t slot) {
   if (cache.layout == CacheLayout::kFp8Mla656) return data_offset(cache, slot) + kMla656ScaleOffset;
-  const std::int64_t page = slot / cache.page_size;
+  const std::int64_t page = core::quotient(slot, cache.page_size);
   const std::int64_t entry = slot - page * cache.page_size;
   return page * cache.page_stride_bytes + cache.page_size * entry_data_bytes(cache.layout, cache.head_dim) +
          entry * entry_scale_bytes(cache.layout);

@@ -21,6 +21,11 @@
 namespace tamis::test {
 namespace {
 
+// An fp32 entry that nothing was written to.
+std::vector<std::uint8_t> untouched(const CompressorRig& rig) {
+  return std::vector<std::uint8_t>(static_cast<std::size_t>(4 * rig.shape().head_dim), 0xFF);
+}
+
 constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
 
 // A captured step of 16 tokens replayed with fewer: padding carries stale positions, requests and slots.
@@ -80,7 +85,7 @@ TEST(CompressorPadding, SlotsOutOfRange) {
     CompressorStep step = rig.build({{0, 0, 8, 0}});
     step.kv_slots[3] = bad;
     rig.run(step);
-    EXPECT_EQ(rig.entry_bytes(0, 0), std::vector<std::uint8_t>(256, 0xFF));
+    EXPECT_EQ(rig.entry_bytes(0, 0), untouched(rig));
     EXPECT_EQ(rig.entry_bytes(0, 1), clean.entry_bytes(0, 1));
     EXPECT_EQ(rig.all_state_bytes(), clean.all_state_bytes());
 
@@ -97,7 +102,7 @@ TEST(CompressorPadding, SlotsOutOfRange) {
   CompressorStep step = rig.build({{0, 0, 8, 0}});
   step.kv_slots[3] = rig.cache().num_slots();
   rig.run(step);
-  EXPECT_EQ(rig.entry_bytes(0, 0), std::vector<std::uint8_t>(256, 0xFF));
+  EXPECT_EQ(rig.entry_bytes(0, 0), untouched(rig));
 }
 
 // A slot at a token that completes nothing is not used.
@@ -153,8 +158,8 @@ TEST(CompressorPadding, EntryPastTheCosSinTableIsNotWritten) {
   CompressArgs args = rig.args(step);
   args.cos_sin = {args.cos_sin.data(), DType::kFloat32, {4, 64}, {args.cos_sin.stride(0), 1}};
   compress(args);  // rows 0..3: entry 0 is rotated at 0, entry 1 would be at 4
-  EXPECT_NE(rig.entry_bytes(0, 0), std::vector<std::uint8_t>(256, 0xFF));
-  EXPECT_EQ(rig.entry_bytes(0, 1), std::vector<std::uint8_t>(256, 0xFF));
+  EXPECT_NE(rig.entry_bytes(0, 0), untouched(rig));
+  EXPECT_EQ(rig.entry_bytes(0, 1), untouched(rig));
 }
 
 // Offsets beyond 2^31 in elements, rows and slots: sparse memory, of which a few pages exist.
@@ -165,7 +170,7 @@ TEST(CompressorFarSlots, StateAndCachePast32Bits) {
   const SparseMemory state(static_cast<std::size_t>(kBlocks * 4 * 2 * kDim * 2));
   const SparseMemory entries(static_cast<std::size_t>((kFar + 64) * kDim * 2));
   if (!state.valid() || !entries.valid()) GTEST_SKIP() << "the system gives no sparse memory of this size";
-  CompressorShape shape = small_shape(compressor_shape("c128_ring_bf16"));
+  CompressorShape shape = small_shape(compressor_shape("c128_ring_bf16"), 64);
   shape.layout = CacheLayout::kBFloat16;
   shape.ratio = 4;
   shape.ring = false;
@@ -197,8 +202,8 @@ TEST(CompressorFarSlots, StateAndCachePast32Bits) {
 }
 
 TEST(CompressorErrors, NameArgumentExpectedAndGot) {
-  const CompressorShape shape = small_shape(compressor_shape("c4_fp32"));
-  CompressorShape ring_shape = small_shape(compressor_shape("c4_ring"));
+  const CompressorShape shape = small_shape(compressor_shape("c4_fp32"), 64);
+  CompressorShape ring_shape = small_shape(compressor_shape("c4_ring"), 64);
   CompressorRig rig(shape, 2, 16);
   CompressorRig ring(ring_shape, 2, 16);
   const CompressorStep step = rig.build({{0, 0, 8, 0}, {1, 0, 4, 0}});
@@ -305,7 +310,7 @@ TEST(CompressorErrors, NameArgumentExpectedAndGot) {
 TEST(CompressorErrors, WhatIsOnAnotherDevice) {
   const Device gpu{Device::Kind::kCuda, 3};
   for (const bool ring : {false, true}) {
-    const CompressorShape shape = small_shape(compressor_shape(ring ? "c4_ring" : "c4_fp32"));
+    const CompressorShape shape = small_shape(compressor_shape(ring ? "c4_ring" : "c4_fp32"), 64);
     CompressorRig rig(shape, 1, 16);
     const CompressorStep step = rig.build({{0, 0, 8, 0}});
     const CompressArgs good = rig.args(step);
@@ -361,7 +366,7 @@ TEST(CompressorErrors, WhatIsOnAnotherDevice) {
 
 // The size query refuses what compress() refuses, with the same text, before it multiplies anything.
 TEST(CompressorWorkspace, QueryChecksWhatTheCallChecks) {
-  const CompressorShape shape = small_shape(compressor_shape("c4_fp32"));
+  const CompressorShape shape = small_shape(compressor_shape("c4_fp32"), 64);
   CompressorRig rig(shape, 1, 16);
   const CompressorStep step = rig.build({{0, 0, 8, 0}});
   const CompressArgs good = rig.args(step);
@@ -396,7 +401,7 @@ TEST(CompressorWorkspace, QueryChecksWhatTheCallChecks) {
 
 // No more shares than tokens: a worker beyond them would find nothing to do.
 TEST(CompressorWorkspace, SharesAreBoundedByTheWork) {
-  const CompressorShape shape = small_shape(compressor_shape("c4_fp32"));
+  const CompressorShape shape = small_shape(compressor_shape("c4_fp32"), 64);
   for (const std::int64_t tokens : {0, 1, 5, 8}) {
     CompressorRig rig(shape, 1, 16);
     CompressorStep step = rig.build({{0, 0, tokens, 0}});

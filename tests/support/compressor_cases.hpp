@@ -78,13 +78,14 @@ inline CompressorShape compressor_shape(const std::string& name) {
   return kCompressorShapes[0];
 }
 
-/// The same shape with small channels and fp32 entries, for tests over thousands of steps.
-inline CompressorShape small_shape(CompressorShape shape) {
 #ifdef TAMIS_TEST_CUDA
-  shape.head_dim = 128;  // what all kernels of the model's windows take, more than one block a C128 entry
+inline constexpr std::int64_t kSmallHeadDim = 128;  // all kernels take it, and blocks share a C128 entry
 #else
-  shape.head_dim = 64;
+inline constexpr std::int64_t kSmallHeadDim = 64;
 #endif
+/// The same shape with few channels and fp32 entries, for tests over thousands of steps.
+inline CompressorShape small_shape(CompressorShape shape, std::int64_t head_dim = kSmallHeadDim) {
+  shape.head_dim = head_dim;
   shape.layout = CacheLayout::kFloat32;
   shape.hadamard = false;
   return shape;

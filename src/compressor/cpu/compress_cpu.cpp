@@ -74,7 +74,8 @@ class Step {
   // The entry that the token completes and has a slot for, if there is one.
   void pool_and_store(std::int64_t token, int worker) const {
     const TokenPlace place = place_token(p_, token);
-    if (!place.valid || !completes_entry(p_, place.position) || !writes_entry(p_, token, place.position)) return;
+    if (!place.valid || !completes_entry(p_, place.position) || !writes_entry(p_, p_.kv_slots[token], place.position))
+      return;
     float* entry = entry_of(worker);
     pool_channels(find_window(p_, token, place, rows_of(worker)), p_.head_dim, entry + p_.head_dim, entry);
     finish_entry(p_, group_of(p_, place.position), p_.kv_slots[token], entry);
@@ -83,7 +84,7 @@ class Step {
   void save(std::int64_t token) const {
     const TokenPlace place = place_token(p_, token);
     if (!place.valid) return;
-    std::byte* row = find_save_row(p_, place, token);
+    std::byte* row = find_save_row(p_, place, token, save_slot(p_, token));
     if (row == nullptr) return;
     const std::int64_t input_bytes = dtype_bytes(p_.input_dtype);
     save_row({p_.kv + token * p_.kv_stride * input_bytes, p_.gate + token * p_.gate_stride * input_bytes,

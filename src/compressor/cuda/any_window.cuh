@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(AnyWindowConfig::kThreads)
     any_window_kernel(const __grid_constant__ StepParams step) {
   using Threads = Team<AnyWindowConfig::kThreads>;
   extern __shared__ __align__(8) unsigned char dynamic_shared[];
-  __shared__ std::uint32_t found[Threads::kWarps];
+  __shared__ std::uint32_t found[Threads::kWarps], scratch[Threads::kWarps];
   const CompressorParams& p = step.p;
   const std::int64_t block = blockIdx.x;
   if (block >= step.pool_blocks) {
@@ -77,10 +77,9 @@ __global__ void __launch_bounds__(AnyWindowConfig::kThreads)
   for_pooled_tokens<Threads>(p, block, step.pool_groups, found, [&](std::int64_t token) {
     const TokenPlace place = place_token(p, token);
     const bool replaces = may_replace_pooled_rows(p, place);
-    const int count = static_cast<int>(place.position - window_begin(p, place.position)) + 1;
-    if (Threads::warp() == 0) find_rows(p, token, place, rows, replaces ? replacing : nullptr);
-    Threads::sync();
-    const bool writes = writes_entry(p, token, place.position);
+    const int count = find_rows<Threads>(p, token, place, rows, replaces ? replacing : nullptr, scratch);
+    const std::int64_t slot = p.kv_slots[token];
+    const bool writes = writes_entry(p, slot, place.position);
     for (std::int64_t c = Threads::rank(); c < p.head_dim; c += Threads::kThreads) {
       if (writes) entry[c] = pool_channel<TInput, TState>(rows, count, c);
       for (int k = 0; replaces && k < count; ++k) {
@@ -90,7 +89,7 @@ __global__ void __launch_bounds__(AnyWindowConfig::kThreads)
       }
     }
     Threads::sync();
-    if (writes) finish_entry<Threads>(step, group_of(p, place.position), p.kv_slots[token], entry);
+    if (writes) finish_entry<Threads>(step, group_of(p, place.position), slot, entry);
   });
 }
 

@@ -11,9 +11,10 @@
 
 namespace tamis::compressor_cuda {
 
-/// Four neighbouring numbers.
-struct Quad {
-  float at[4];
+/// Neighbouring numbers.
+template <int kCount>
+struct Numbers {
+  float at[kCount];
 };
 
 __device__ inline float to_float(float value) { return value; }
@@ -34,39 +35,52 @@ __device__ inline float round_to<__nv_bfloat16>(float value) {
 __device__ inline void store(float value, float* to) { *to = value; }
 __device__ inline void store(float value, __nv_bfloat16* to) { *to = __ushort_as_bfloat16(core::float_to_bf16(value)); }
 
-/// Bits of four numbers as they lie in memory, kept until they are needed, so that many loads can be under way.
-template <typename T>
-struct RawQuad;
+/// Bits of 2 or 4 neighbouring numbers as they lie in memory, kept until they are needed, so that many loads can be
+/// under way.
+template <typename T, int kCount>
+struct Raw;
 template <>
-struct RawQuad<float> {
+struct Raw<float, 4> {
   uint4 bits;
-  __device__ Quad value() const {
+  __device__ Numbers<4> value() const {
     return {__uint_as_float(bits.x), __uint_as_float(bits.y), __uint_as_float(bits.z), __uint_as_float(bits.w)};
   }
 };
 template <>
-struct RawQuad<__nv_bfloat16> {
+struct Raw<float, 2> {
   uint2 bits;
-  __device__ Quad value() const {
+  __device__ Numbers<2> value() const { return {__uint_as_float(bits.x), __uint_as_float(bits.y)}; }
+};
+template <>
+struct Raw<__nv_bfloat16, 4> {
+  uint2 bits;
+  __device__ Numbers<4> value() const {
     return {__uint_as_float(bits.x << 16), __uint_as_float(bits.x & 0xFFFF0000U), __uint_as_float(bits.y << 16),
             __uint_as_float(bits.y & 0xFFFF0000U)};
   }
 };
+template <>
+struct Raw<__nv_bfloat16, 2> {
+  std::uint32_t bits;
+  __device__ Numbers<2> value() const { return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xFFFF0000U)}; }
+};
 
-/// Aligned to the quad.
-template <typename T>
-__device__ RawQuad<T> load_quad(const T* from) {
-  return {*reinterpret_cast<const decltype(RawQuad<T>::bits)*>(from)};
+/// Aligned to all of them.
+template <int kCount, typename T>
+__device__ Raw<T, kCount> load_raw(const T* from) {
+  return {*reinterpret_cast<const decltype(Raw<T, kCount>::bits)*>(from)};
 }
-__device__ inline void store_quad(const Quad& value, float* to) {
+
+/// Bits of two numbers as bf16, the first one low.
+__device__ inline std::uint32_t bf16_pair(float low, float high) {
+  return core::float_to_bf16(low) | static_cast<std::uint32_t>(core::float_to_bf16(high)) << 16;
+}
+
+__device__ inline void store_numbers(const Numbers<4>& value, float* to) {
   *reinterpret_cast<float4*>(to) = make_float4(value.at[0], value.at[1], value.at[2], value.at[3]);
 }
-__device__ inline void store_quad(const Quad& value, __nv_bfloat16* to) {
-  const auto pair = [&](int i) {
-    return static_cast<std::uint32_t>(core::float_to_bf16(value.at[i])) |
-           static_cast<std::uint32_t>(core::float_to_bf16(value.at[i + 1])) << 16;
-  };
-  *reinterpret_cast<uint2*>(to) = make_uint2(pair(0), pair(2));
+__device__ inline void store_numbers(const Numbers<4>& value, __nv_bfloat16* to) {
+  *reinterpret_cast<uint2*>(to) = make_uint2(bf16_pair(value.at[0], value.at[1]), bf16_pair(value.at[2], value.at[3]));
 }
 
 /// exp(x) for x <= 0 with the bits of the CPU's exp_not_positive() (cpu/pool.cpp, which derives it); NaN for NaN.

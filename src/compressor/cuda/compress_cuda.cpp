@@ -103,11 +103,9 @@ void run(const CompressorParams& p, const StepPlan& plan, bool pool, void* works
   const std::int64_t most_save_blocks = kSaveWarpsAnSm * gpu.num_sms;
   const auto save_blocks = [&](int threads) { return blocks_for(std::min(p.tokens, most_save_blocks), threads / 32); };
   switch (plan.rule->algorithm) {
-    case CompressAlgorithm::kShortWindow: {
-      const std::int64_t teams = kShortThreads / (p.head_dim / 4);
-      step.pool_blocks = blocks_for(step.pool_groups, teams);
-      return launch_short_window(step, save_blocks(kShortThreads), stream);
-    }
+    case CompressAlgorithm::kShortWindow:
+      step.pool_blocks = step.pool_groups;
+      return launch_short_window(step, save_blocks(short_threads(p.head_dim)), stream);
     case CompressAlgorithm::kTallWindow:
     case CompressAlgorithm::kTallSlices: {
       const int slice = tall_slice(plan.rule->algorithm), cluster = cluster_of(p, slice, gpu);

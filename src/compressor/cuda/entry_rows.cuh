@@ -1,6 +1,6 @@
 #pragma once
 
-// Where the rows of an entry are: find_window() by a warp.
+// Where the rows of an entry are: find_window() by many threads.
 
 #include <cstdint>
 
@@ -9,48 +9,54 @@
 
 namespace tamis::compressor_cuda {
 
-/// Finds the rows of the entry completed by `token`. Row k of rows[] is that of position window_begin() + k; null
-/// pointers where it is left out. Returns how many there are. Called by a whole warp, in shared memory; the caller
-/// syncs.
-/// @param replacing  [rows] or null: token whose row goes where a row of the state is, -1 if there is none.
-__device__ inline int find_rows(const CompressorParams& p, std::int64_t token, const TokenPlace& place, PoolRow* rows,
-                                std::int32_t* replacing) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+/// Finds the rows of the entry completed by `token`, by a team. Row k of rows[] is that of position window_begin() + k;
+/// null pointers where it is left out. Returns how many there are. Ends with a sync.
+/// @param rows       [window()] in shared memory.
+/// @param replacing  [window()] in shared memory, or null: token whose row goes where a row of the state is, -1 if
+/// none.
+/// @param scratch    [kWarps] in shared memory.
+template <typename Threads>
+__device__ int find_rows(const CompressorParams& p, std::int64_t token, const TokenPlace& place, PoolRow* rows,
+                         std::int32_t* replacing, std::uint32_t* scratch) {
   const std::int64_t group = group_of(p, place.position);
   const int count = static_cast<int>(place.position - window_begin(p, place.position)) + 1;
-  // 1. Tokens of this step, `back` tokens and positions before this one: how far does that go?
-  int unbroken = count;
-  for (int back = lane; back < count; back += 32) {
-    const std::int64_t i = token - back;
-    const bool ours =
-        i >= place.chunk_begin && is_token_of(p, i, place.request) && p.positions[i] == place.position - back;
-    if (!ours) {
-      unbroken = back;
-      break;
-    }
+  // 1. A row is that of the token so many places in front, where that is ours, else one of the state. What either takes
+  //    is read at once.
+  unsigned unbroken = static_cast<unsigned>(count);  // so many tokens in a row are ours
+  for (int back = Threads::rank(); back < count; back += Threads::kThreads) {
+    const std::int64_t i = token - back, position = place.position - back;
+    bool ours = i >= place.chunk_begin;
+    const std::int64_t position_there = ours ? p.positions[i] : -1;
+    const std::int32_t request_there = ours ? p.token_to_request[i] : -1;
+    const PoolRow of_state = back > 0 ? state_row(p, place.request, position, group) : PoolRow{};
+    ours = ours && position_there == position && request_there == place.request;
+    rows[count - 1 - back] = ours ? input_row(p, i, position, group) : of_state;
+    if (!ours) unbroken = min(unbroken, static_cast<unsigned>(back));
   }
-  unbroken = static_cast<int>(__reduce_min_sync(~0U, static_cast<unsigned>(unbroken)));
-  const bool padded = unbroken < count && token - unbroken >= place.chunk_begin;
-  // 2. With padding in between, one lane walks as the CPU does.
-  if (padded) {
-    if (lane == 0) {
+  unbroken = __reduce_min_sync(~0U, unbroken);
+  if constexpr (Threads::kWarps > 1) {
+    if (Threads::lane() == 0) scratch[Threads::warp()] = unbroken;
+    Threads::sync();
+    for (int w = 0; w < Threads::kWarps; ++w) unbroken = min(unbroken, scratch[w]);
+  } else {
+    Threads::sync();
+  }
+  // 2. Padding in between: one thread walks as the CPU does.
+  if (unbroken < static_cast<unsigned>(count) && token - unbroken >= place.chunk_begin) {
+    if (Threads::rank() == 0) {
       const compressor::PoolWindow found = find_window(p, token, place, rows);
       for (std::int64_t k = 0; k < count - found.all_rows; ++k) rows[k] = {};
     }
-    __syncwarp();
+    Threads::sync();
   }
-  for (int back = lane; back < count; back += 32) {
-    const int k = count - 1 - back;
-    const std::int64_t position = place.position - back;
-    if (!padded) {
-      rows[k] =
-          back < unbroken ? input_row(p, token - back, position, group) : state_row(p, place.request, position, group);
-    }
-    if (replacing != nullptr) {
-      // In a ring all rows have a block or none, so that rows found are never moved to other places.
+  if (replacing != nullptr) {
+    // In a ring all rows have a block or none, so that rows found are never moved to other places.
+    for (int k = Threads::rank(); k < count; k += Threads::kThreads) {
       const bool of_state = rows[k].value != nullptr && rows[k].bias == nullptr;
+      const std::int64_t position = place.position - (count - 1) + k;
       replacing[k] = of_state ? static_cast<std::int32_t>(find_replacing_token(p, token, place, position)) : -1;
     }
+    Threads::sync();
   }
   return count;
 }

@@ -14,7 +14,7 @@ const char* why_no_image() {
 
 void launch_short_window(const StepParams& step, std::int64_t save_blocks, cudaStream_t stream) {
   dispatch_dtypes(step.p.input_dtype, step.p.state_dtype, [&](auto input, auto state) {
-    const core::Launch how{"short_window_kernel", step.pool_blocks + save_blocks, ShortWindowConfig<128>::kThreads, 0,
+    const core::Launch how{"short_window_kernel", step.pool_blocks + save_blocks, short_threads(step.p.head_dim), 0,
                            stream};
     if (step.p.head_dim == 128) core::launch(how, short_window_kernel<decltype(input), decltype(state), 128>, step);
     else core::launch(how, short_window_kernel<decltype(input), decltype(state), 512>, step);

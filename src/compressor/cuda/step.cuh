@@ -22,9 +22,10 @@ __device__ inline bool may_replace_pooled_rows(const CompressorParams& p, const 
 /// Whether a team has anything to do for a token: it completes an entry, and that is written or decides about rows of
 /// the ring.
 __device__ inline bool is_pooled(const CompressorParams& p, std::int64_t token) {
+  const std::int64_t slot = p.kv_slots[token];  // beside the reads of place_token(), not behind them
   const TokenPlace place = place_token(p, token);
   return place.valid && completes_entry(p, place.position) &&
-         (writes_entry(p, token, place.position) || may_replace_pooled_rows(p, place));
+         (writes_entry(p, slot, place.position) || may_replace_pooled_rows(p, place));
 }
 
 /// Tokens of one team, found by all of its threads at once: of the list or of the whole step, every num_groups-th.

@@ -13,7 +13,7 @@ struct StepParams {
   compressor::CompressorParams p;
   bool pool = true;              // false: no block pools
   std::int64_t pool_blocks = 0;  // the first of the grid; the others save
-  std::int64_t pool_groups = 0;  // teams among them that have work
+  std::int64_t pool_groups = 0;  // blocks, or clusters of blocks, among them
   float* entries = nullptr;      // workspace: [pool_blocks, d], where an entry does not fit in shared memory
   float hadamard_factor = 0;     // head_dim^-0.5
 };
@@ -22,8 +22,8 @@ inline float hadamard_factor(std::int64_t head_dim) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
-inline constexpr int kShortThreads = 128;             // a block of short_window
-inline constexpr std::int64_t kShortGroupsAnSm = 64;  // teams that look for entries: several rounds of blocks
+constexpr int short_threads(std::int64_t head_dim) { return static_cast<int>(head_dim / 2); }
+inline constexpr std::int64_t kShortGroupsAnSm = 64;  // blocks that look for entries: several rounds of them
 constexpr int tall_threads(int slice) { return 4 * slice; }
 constexpr int tall_blocks_an_sm(int slice) { return slice == 64 ? 3 : 5; }  // what shared memory has room for
 inline constexpr int kAnyThreads = 256;

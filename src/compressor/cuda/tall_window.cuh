@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #include "compressor/cuda/entry_rows.cuh"
-#include "compressor/cuda/finish_entry.cuh"
+#include "compressor/cuda/finish_fast.cuh"
 #include "compressor/cuda/save_rows.cuh"
 #include "compressor/rules.hpp"
 #include "core/cuda/copy_async.cuh"
@@ -44,21 +44,26 @@ struct TallWindowStorage {
   float sums[2][kSlice];
   PoolRow rows[Config::kRows];
   std::int32_t replacing[Config::kRows];
-  std::uint32_t found[Config::kThreads / 32];
+  std::uint32_t found[Config::kThreads / 32], scratch[Config::kThreads / 32];
   float entry[2][Config::kMaxHeadDim];  // by turns: a block may write the next one while another finishes this one
 };
 
 /// Begins to copy one slice of the rows, as two groups: gates, values.
 template <typename TInput, typename TState, int kSlice>
 __device__ void start_slice(TallWindowStorage<kSlice>& s, int count, int first_channel) {
+  using Config = TallWindowConfig<kSlice>;
   constexpr int kChunks = kSlice * 4 / 16;  // of 16 bytes in a row of fp32
+  constexpr int kStep = Config::kThreads / kChunks;
+  const int at = static_cast<int>(threadIdx.x) % kChunks * 16, first = static_cast<int>(threadIdx.x) / kChunks;
   const auto start = [&](float(*tile)[kSlice], const std::byte* PoolRow::*part) {
-    for (int i = static_cast<int>(threadIdx.x); i < count * kChunks; i += TallWindowConfig<kSlice>::kThreads) {
-      const PoolRow& row = s.rows[i / kChunks];
-      const int bytes = row.bias != nullptr ? sizeof(TInput) : sizeof(TState);
-      const int at = i % kChunks * 16;
-      if (row.value == nullptr || at >= kSlice * bytes) continue;
-      core::copy_async_16(reinterpret_cast<std::byte*>(tile[i / kChunks]) + at, row.*part + first_channel * bytes + at);
+#pragma unroll
+    for (int k = first; k < Config::kRows; k += kStep) {
+      if (k >= count) break;
+      const PoolRow& row = s.rows[k];
+      int bytes = sizeof(TState);
+      if (sizeof(TInput) != sizeof(TState) && row.bias != nullptr) bytes = sizeof(TInput);
+      if (row.*part == nullptr || at >= kSlice * bytes) continue;
+      core::copy_async_16(reinterpret_cast<std::byte*>(tile[k]) + at, row.*part + first_channel * bytes + at);
     }
     core::copy_async_commit();
   };
@@ -78,19 +83,16 @@ __device__ float pool_slice(TallWindowStorage<kSlice>& s, int count, int first_c
   };
   start_slice<TInput, TState>(s, count, first_channel);
 
-  // 1. Biases, while the gates come.
+  // 1. Which rows of the part count, and which of them are of the inputs, as bits; their biases, while the gates come.
+  static_assert(Config::kPartRows == 32 && kSlice % 32 == 0,
+                "a warp is in one part and has a lane for each of its rows");
+  const int my_row = first + static_cast<int>(threadIdx.x) % 32;
+  const std::uint32_t counted = __ballot_sync(~0U, my_row < count && s.rows[my_row].value != nullptr);
+  const std::uint32_t input = __ballot_sync(~0U, my_row < count && s.rows[my_row].bias != nullptr);
   float x[Config::kPartRows];
-  std::uint32_t counted = 0, input = 0;  // bits of rows
 #pragma unroll
   for (int r = 0; r < Config::kPartRows; ++r) {
-    x[r] = 0;
-    if (first + r >= count) continue;
-    const PoolRow& row = s.rows[first + r];
-    if (row.value != nullptr) counted |= 1U << r;
-    if (row.bias != nullptr) {
-      input |= 1U << r;
-      x[r] = row.bias[first_channel + c];
-    }
+    x[r] = (input >> r & 1U) != 0 ? s.rows[first + r].bias[first_channel + c] : 0.0F;
   }
   core::copy_async_wait<1>();
   __syncthreads();
@@ -136,7 +138,7 @@ __device__ float pool_slice(TallWindowStorage<kSlice>& s, int count, int first_c
   if (part < 2) {
     const float(*terms)[kSlice] = part == 0 ? s.gates : s.values;
     float sum = 0;
-#pragma unroll 16
+#pragma unroll 32
     for (int k = 0; k < Config::kRows; ++k) sum = __fadd_rn(sum, terms[k][c]);
     s.sums[part][c] = sum;
   }
@@ -164,17 +166,18 @@ __global__ void __launch_bounds__(TallWindowConfig<kSlice>::kThreads, TallWindow
   constexpr int blocks = 1, mine = 0;
 #endif
   const int head_dim = static_cast<int>(p.head_dim);
+  const bool fast = PairFinish<Threads, Config::kMaxHeadDim>::serves(p);
   std::uint32_t turn = 0;
 #if __CUDA_ARCH__ >= 900
   bool any_written = false;
 #endif
   for_pooled_tokens<Threads>(p, block / blocks, step.pool_groups, s.found, [&](std::int64_t token) {
+    const std::int64_t slot = p.kv_slots[token];
     const TokenPlace place = place_token(p, token);
+    const std::int64_t group = group_of(p, place.position);
     const bool replaces = may_replace_pooled_rows(p, place);
-    const int count = static_cast<int>(place.position - window_begin(p, place.position)) + 1;
-    if (Threads::warp() == 0) find_rows(p, token, place, s.rows, replaces ? s.replacing : nullptr);
-    Threads::sync();
-    const bool writes = writes_entry(p, token, place.position);
+    const int count = find_rows<Threads>(p, token, place, s.rows, replaces ? s.replacing : nullptr, s.scratch);
+    const bool writes = writes_entry(p, slot, place.position);
 #if __CUDA_ARCH__ >= 900
     // Another block's shared memory may be written to once that block has begun.
     const bool first_entry = blocks > 1 && writes && !any_written;
@@ -183,6 +186,8 @@ __global__ void __launch_bounds__(TallWindowConfig<kSlice>::kThreads, TallWindow
 #endif
     const int finisher = static_cast<int>(turn % static_cast<unsigned>(blocks));
     float* entry = s.entry[turn % 2];
+    // Only the block that finishes needs what an entry is multiplied with.
+    const PairFinish<Threads, Config::kMaxHeadDim> fast_finish(p, group, slot, writes && mine == finisher);
 #if __CUDA_ARCH__ >= 900
     if (blocks > 1) entry = cluster.map_shared_rank(entry, finisher);
 #endif
@@ -197,18 +202,19 @@ __global__ void __launch_bounds__(TallWindowConfig<kSlice>::kThreads, TallWindow
       for (int i = Threads::rank(); replaces && i < count * kSlice; i += Config::kThreads) {
         const int k = i / kSlice, c = slice + i % kSlice;
         if (s.replacing[k] < 0) continue;
-        const std::int64_t half = column_of(p, place.position - (count - 1) + k, group_of(p, place.position));
+        const std::int64_t half = column_of(p, place.position - (count - 1) + k, group);
         replace_pooled_row<TInput, TState>(p, s.replacing[k], s.rows[k], half, c);
       }
       Threads::sync();  // the tiles are written anew
     }
-    ++turn;
+    const float* finished = s.entry[turn++ % 2];
     if (!writes) return;
 #if __CUDA_ARCH__ >= 900
     if (blocks > 1) cluster.sync();
 #endif
-    if (mine == finisher)
-      finish_entry<Threads>(step, group_of(p, place.position), p.kv_slots[token], s.entry[(turn - 1) % 2]);
+    if (mine != finisher) return;
+    if (fast) fast_finish.finish(p, finished);
+    else finish_entry<Threads>(step, group, slot, const_cast<float*>(finished));
   });
 #if __CUDA_ARCH__ >= 900
   // A block's shared memory is there as long as others may write to it.
