@@ -10,6 +10,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "engine/compressor_backend.hpp"
 #include "engine/topk_backend.hpp"
 #include "tamis/status.hpp"
 #include "tamis/tensor.hpp"
@@ -34,7 +35,9 @@ inline std::string check_device(const std::string& text) {
 }
 
 inline CLI::Option* add_device(CLI::App* app, std::string& text) {
-  return app->add_option("--device", text, "Where the indexer's top-k runs: cpu, cuda, cuda:N. Never changes a result")
+  return app
+      ->add_option("--device", text,
+                   "Where the indexer's top-k and the compressors run: cpu, cuda, cuda:N. Never changes a result")
       ->check(CLI::Validator(check_device, ""))
       ->type_name("DEVICE")
       ->capture_default_str();
@@ -44,6 +47,15 @@ inline CLI::Option* add_device(CLI::App* app, std::string& text) {
 inline std::unique_ptr<model::TopkBackend> open_topk_backend(const std::string& text) {
   try {
     return engine::make_topk_backend(parse_device(text).value());
+  } catch (const Error& error) {
+    throw Error(error.status(), "--device " + text + ": " + error.what());
+  }
+}
+
+/// The same for the compressors.
+inline std::unique_ptr<model::CompressorBackend> open_compressor_backend(const std::string& text) {
+  try {
+    return engine::make_compressor_backend(parse_device(text).value());
   } catch (const Error& error) {
     throw Error(error.status(), "--device " + text + ": " + error.what());
   }

@@ -102,7 +102,7 @@ void print_stats(const engine::Engine& engine, double load_seconds, const model:
             static_cast<double>(s.decode_tokens) / std::max(s.decode_seconds, 1e-9));
   print_err("{} steps; no entry to compress in {} (C4) and {} (C128) of them: only state was saved there\n", s.steps,
             s.c4_skipped, s.c128_skipped);
-  print_err("indexer's top-k on {}\n", topk == nullptr ? "cpu" : topk->where());
+  print_err("indexer's top-k and compressors on {}\n", topk == nullptr ? "cpu" : topk->where());
   double total = 0;
   for (double seconds : s.stages.seconds) total += seconds;
   for (std::size_t i = 0; i < model::kStageNames.size(); ++i) {
@@ -114,6 +114,7 @@ void print_stats(const engine::Engine& engine, double load_seconds, const model:
 void generate(const GenerateOptions& options) {
   const std::string text = options.from_file ? read_text(options.prompt_file) : options.prompt;
   const std::unique_ptr<model::TopkBackend> topk = open_topk_backend(options.device);
+  const std::unique_ptr<model::CompressorBackend> compressor = open_compressor_backend(options.device);
   const auto start = std::chrono::steady_clock::now();
   const model::Tokenizer tokenizer = model::Tokenizer::open(options.model);
   const std::vector<std::int32_t> prompt = tokenizer.encode(text);
@@ -134,6 +135,7 @@ void generate(const GenerateOptions& options) {
   config.selection.topk = options.index_topk;
   config.num_threads = options.threads;
   config.topk_backend = topk.get();
+  config.compressor_backend = compressor.get();
   engine::Engine engine(transformer, config);
 
   engine::RequestSpec spec;

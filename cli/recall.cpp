@@ -26,6 +26,7 @@ struct RecallOptions {
 
 void recall(const RecallOptions& options) {
   const std::unique_ptr<model::TopkBackend> topk_backend = open_topk_backend(options.device);
+  const std::unique_ptr<model::CompressorBackend> compressor_backend = open_compressor_backend(options.device);
   const model::Tokenizer tokenizer = model::Tokenizer::open(options.model);
   model::Transformer transformer = model::Transformer::open(options.model);
   // Whatever is wrong with a length is said before a line of the table is there.
@@ -43,6 +44,7 @@ void recall(const RecallOptions& options) {
       config.selection = {.topk = topk, .random = options.random_selection, .seed = options.seed};
       config.num_threads = options.threads;
       config.topk_backend = topk_backend.get();
+      config.compressor_backend = compressor_backend.get();
       const auto progress = [&](std::int64_t done) {
         if (!terminal) return;
         print_err("\rlength {}, topk {}: text {} of {} ", length, topk, done, options.trials);

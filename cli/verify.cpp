@@ -185,6 +185,7 @@ struct VerifyOptions {
 
 void verify(const VerifyOptions& options, int& exit_code) {
   const std::unique_ptr<model::TopkBackend> topk = open_topk_backend(options.device);
+  const std::unique_ptr<model::CompressorBackend> compressor = open_compressor_backend(options.device);
   const Golden golden{model::SafetensorsReader::open_file(options.golden)};
   const std::vector<std::int32_t> tokens = golden.list("input_ids");
   TAMIS_CHECK(!tokens.empty(), Status::kDataError, "golden file: input_ids is empty");
@@ -201,6 +202,7 @@ void verify(const VerifyOptions& options, int& exit_code) {
                                                          .kv_precision = model::KvPrecision::kFloat32,
                                                          .observer = &comparer,
                                                          .topk_backend = topk.get(),
+                                                         .compressor_backend = compressor.get(),
                                                          .num_threads = options.threads});
   comparer.rows.push_back(compare_logits(golden, logits, count));
 

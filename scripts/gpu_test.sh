@@ -65,10 +65,10 @@ for program in "$programs"/*_cuda_test; do
   done
 done
 
-# The engine with its top-k on the GPU; it looks for models/ under the folder it is started in.
+# The engine with its top-k and its compressors on the GPU; it looks for models/ under the folder it is started in.
 if [[ -x $programs/engine_test ]]; then
   status=0
-  "$programs/engine_test" --gtest_filter='GpuTopk*' >"$logs/engine_test.log" 2>&1 || status=$?
-  check "engine_test, top-k on the GPU" $status "$logs/engine_test.log"
+  "$programs/engine_test" --gtest_filter='GpuTopk*:GpuCompressor*' >"$logs/engine_test.log" 2>&1 || status=$?
+  check "engine_test, on the GPU" $status "$logs/engine_test.log"
 fi
 exit $failed

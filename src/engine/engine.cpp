@@ -170,6 +170,7 @@ bool Engine::step() {
                  {.selection = config_.selection,
                   .kv_precision = config_.kv_precision,
                   .topk_backend = config_.topk_backend,
+                  .compressor_backend = config_.compressor_backend,
                   .num_threads = config_.num_threads},
                  logits_.data(), stats_.stages);
   for (const Advance& advance : advances_) advance.request->num_processed = advance.end;

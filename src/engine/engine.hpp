@@ -26,6 +26,7 @@ struct EngineConfig {
   int num_threads = 0;
   model::TopkBackend* topk_backend = nullptr;  ///< who runs the indexer's selection, see make_topk_backend(); must
                                                ///< outlive the engine. Null: the CPU. Never changes a token.
+  model::CompressorBackend* compressor_backend = nullptr;  ///< the same for the compressors: make_compressor_backend()
 };
 
 using RequestId = std::int64_t;

@@ -74,6 +74,7 @@ void Attention::Compressor::forward(const float* x, const Context& context, cons
   args.kv_slots = view(tables.kv_slots);
   args.plan = tables.plan;
   args.num_threads = context.num_threads;
+  if (context.compressor_backend != nullptr) return context.compressor_backend->compress(args);
   args.workspace_bytes = compress_workspace_bytes(args);
   args.workspace = workspace.get(static_cast<std::int64_t>(args.workspace_bytes));
   compress(args);

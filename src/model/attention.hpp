@@ -8,6 +8,7 @@
 #include "gemm/linear.hpp"
 #include "model/buffer.hpp"
 #include "model/checkpoint.hpp"
+#include "model/compressor_backend.hpp"
 #include "model/config.hpp"
 #include "model/step.hpp"
 #include "model/topk_backend.hpp"
@@ -50,7 +51,8 @@ class Attention {
     bool hadamard;  ///< rotate indexer vectors before they are quantised
     StageTimes& times;
     Observer* observer;
-    TopkBackend* topk_backend;  ///< null: index_topk() on the CPU
+    TopkBackend* topk_backend;              ///< null: index_topk() on the CPU
+    CompressorBackend* compressor_backend;  ///< null: compress() on the CPU
     int num_threads;
   };
 

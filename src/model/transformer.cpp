@@ -171,7 +171,7 @@ void Transformer::forward(const StepBatch& batch, std::span<const LayerCaches> c
     layer.attention.forward(
         x, u,
         {batch, indices, rope, caches[l], options.selection, options.kv_precision == KvPrecision::kFloat8, times,
-         options.observer, options.topk_backend, threads});
+         options.observer, options.topk_backend, options.compressor_backend, threads});
     observe("attn_out", u);
     expand(layer.attn_connection);
 

@@ -7,6 +7,7 @@
 
 #include "model/attention.hpp"
 #include "model/checkpoint.hpp"
+#include "model/compressor_backend.hpp"
 #include "model/config.hpp"
 #include "model/hyper_connection.hpp"
 #include "model/moe.hpp"
@@ -34,6 +35,7 @@ class Transformer {
     KvPrecision kv_precision = KvPrecision::kFloat32;
     Observer* observer = nullptr;
     TopkBackend* topk_backend = nullptr;  ///< who runs the indexer's selection; null: index_topk() on the CPU
+    CompressorBackend* compressor_backend = nullptr;  ///< who runs the compressors; null: compress() on the CPU
     int num_threads = 0;
   };
 

@@ -237,7 +237,7 @@ TEST_F(Cli, DeviceChangesWhereTheTopkRunsAndNothingElse) {
   const Result cpu = run(golden + "--device cpu --stats");
   EXPECT_EQ(cpu.exit_code, 0) << cpu.err;
   EXPECT_EQ(cpu.out, run(golden).out);
-  EXPECT_NE(cpu.err.find("indexer's top-k on cpu\n"), std::string::npos) << cpu.err;
+  EXPECT_NE(cpu.err.find("indexer's top-k and compressors on cpu\n"), std::string::npos) << cpu.err;
 
   const std::string verify = "verify --model " + kModel + " --golden " + kModel + "/golden.safetensors --device cuda";
   const std::string recall = "recall --lengths 256 --trials 1 --topk 16 --model " + kModel + " --device ";
@@ -251,7 +251,7 @@ TEST_F(Cli, DeviceChangesWhereTheTopkRunsAndNothingElse) {
     const Result gpu = run(golden + "--device cuda --stats");
     EXPECT_EQ(gpu.exit_code, 0) << gpu.err;
     EXPECT_EQ(gpu.out, cpu.out);
-    EXPECT_NE(gpu.err.find("indexer's top-k on cuda:0 ("), std::string::npos) << gpu.err;
+    EXPECT_NE(gpu.err.find("indexer's top-k and compressors on cuda:0 ("), std::string::npos) << gpu.err;
     EXPECT_EQ(run(verify).exit_code, 0);
     EXPECT_EQ(run(recall + "cuda").out, run(recall + "cpu").out);
   }

@@ -6,61 +6,31 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
-#include <fstream>
 #include <memory>
 #include <new>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "engine/engine.hpp"
 #include "engine/single_pass.hpp"
 #include "engine/topk_backend.hpp"
+#include "engine_cases.hpp"
 #include "expect_error.hpp"
-#include "model/tokenizer.hpp"
 #include "support/indexer_cases.hpp"
 
 namespace tamis::engine {
 namespace {
 
-using model::KvPrecision;
-
-const std::string kModel = TAMIS_SOURCE_DIR "/models/tiny-v4";
-
-// "Device" memory of its own, full of NaN and negative numbers when new; what is not copied there does not arrive.
-class CpuStagedTopk : public StagedTopk {
+class CpuStagedTopk : public StagedTopk, public CpuStage {
  public:
   explicit CpuStagedTopk(std::int64_t chunk_bytes = kChunkBytes) : StagedTopk(Device{}, chunk_bytes) {}
   std::string where() const override { return "the CPU, in steps"; }
 
-  int num_blocks = 0, num_uploads = 0;
-
  protected:
-  struct Free {
-    void operator()(std::byte* block) const { operator delete (block, std::align_val_t{256}); }
-  };
-  using Block = std::unique_ptr<std::byte, Free>;
-
-  std::byte* renew(Block& block, std::size_t bytes) {
-    ++num_blocks;
-    block.reset(static_cast<std::byte*>(operator new (bytes, std::align_val_t{256})));
-    std::memset(block.get(), 0xFF, bytes);
-    return block.get();
-  }
-  std::byte* new_host_block(std::size_t bytes) override { return renew(host_, bytes); }
-  std::byte* new_device_block(std::size_t bytes) override { return renew(device_, bytes); }
-  void upload(std::size_t bytes) override {
-    ++num_uploads;
-    std::memcpy(device_.get(), host_.get(), bytes);
-  }
-  void download(std::size_t offset, std::size_t bytes) override {
-    std::memcpy(host_.get() + offset, device_.get() + offset, bytes);
-  }
-
- private:
-  Block host_, device_;
+  std::byte* new_host_block(std::size_t bytes) override { return CpuStage::new_host_block(bytes); }
+  std::byte* new_device_block(std::size_t bytes) override { return CpuStage::new_device_block(bytes); }
+  void upload(std::size_t bytes) override { CpuStage::upload(bytes); }
+  void download(std::size_t offset, std::size_t bytes) override { CpuStage::download(offset, bytes); }
 };
 
 std::vector<std::int32_t> fused(IndexTopkArgs args) {
@@ -98,58 +68,6 @@ class ComparingTopk : public model::TopkBackend {
  private:
   model::TopkBackend& tested_;
 };
-
-model::Transformer& tiny() {
-  static model::Transformer transformer = model::Transformer::open(kModel);
-  return transformer;
-}
-
-const std::vector<std::int32_t>& golden_prompt() {
-  static const std::vector<std::int32_t> prompt = [] {
-    std::ifstream file(kModel + "/golden.txt", std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return model::Tokenizer::open(kModel).encode(text.str());
-  }();
-  return prompt;
-}
-
-struct EngineCase {
-  KvPrecision precision = KvPrecision::kFloat8;
-  std::int64_t prefill_chunk = 64, companions = 0, topk = 0;
-};
-
-// Continues the golden prompt by 8 tokens, which look up a code told 680 tokens earlier.
-std::vector<std::int32_t> tokens_of(const EngineCase& c, model::TopkBackend* backend) {
-  Engine engine(tiny(), {.kv_precision = c.precision,
-                         .prefill_chunk = c.prefill_chunk,
-                         .step_tokens = c.prefill_chunk + 100,
-                         .cache_tokens = 16384,
-                         .max_requests = 16,
-                         .selection = {.topk = c.topk},
-                         .num_threads = 1,
-                         .topk_backend = backend});
-  std::vector<std::int32_t> tokens;
-  engine.add(
-      {.prompt = golden_prompt(), .max_new_tokens = 8, .on_token = [&](std::int32_t t) { tokens.push_back(t); }});
-  for (std::int64_t i = 0; i < c.companions; ++i) {
-    std::vector<std::int32_t> prompt = {0};
-    for (std::int64_t t = 1; t < 1 + i * 53; ++t) prompt.push_back(static_cast<std::int32_t>(4 + (t * 7919 + i) % 256));
-    engine.add({.prompt = prompt, .max_new_tokens = 3 + i, .on_token = [&](std::int32_t t) { tokens.push_back(t); }});
-  }
-  engine.run();
-  return tokens;
-}
-
-std::vector<EngineCase> engine_cases() {
-  std::vector<EngineCase> cases;
-  for (const KvPrecision precision : {KvPrecision::kFloat32, KvPrecision::kBFloat16, KvPrecision::kFloat8}) {
-    for (const std::int64_t chunk : {7, 64, 1000}) cases.push_back({precision, chunk, 0, 16});
-  }
-  cases.push_back({KvPrecision::kFloat8, 64, 9, 0});
-  cases.push_back({KvPrecision::kFloat8, 300, 9, 16});
-  return cases;
-}
 
 TEST(StagedTopk, SelectsTheSameSlotsAndTokensAsIndexTopk) {
   for (const EngineCase& c : engine_cases()) {

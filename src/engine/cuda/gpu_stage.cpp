@@ -1,17 +1,17 @@
-#include "engine/cuda/gpu_topk.hpp"
+#include "engine/cuda/gpu_stage.hpp"
 
 #include "core/cuda/gpu.hpp"
 
 namespace tamis::engine {
 
-GpuTopk::GpuTopk(int device) : StagedTopk(Device{Device::Kind::kCuda, device}), device_(device) {
+GpuStage::GpuStage(int device) : device_(device) {
   static_cast<void>(core::gpu(device));  // says what is wrong with the number
   const core::DeviceGuard guard(device_);
   TAMIS_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
 }
 
 // Errors here have nowhere to go; a device that failed has said so before.
-GpuTopk::~GpuTopk() {
+GpuStage::~GpuStage() {
   int before = 0;
   const bool known = cudaGetDevice(&before) == cudaSuccess;
   static_cast<void>(cudaSetDevice(device_));
@@ -22,9 +22,9 @@ GpuTopk::~GpuTopk() {
   if (known) static_cast<void>(cudaSetDevice(before));
 }
 
-std::string GpuTopk::where() const { return core::concat("cuda:", device_, " (", core::gpu(device_).name, ")"); }
+std::string GpuStage::where() const { return core::concat("cuda:", device_, " (", core::gpu(device_).name, ")"); }
 
-std::byte* GpuTopk::new_host_block(std::size_t bytes) {
+std::byte* GpuStage::new_host_block(std::size_t bytes) {
   const core::DeviceGuard guard(device_);
   TAMIS_CUDA_CHECK(cudaStreamSynchronize(stream_));
   TAMIS_CUDA_CHECK(cudaFreeHost(pinned_));  // before the new block, so that the peak is one block
@@ -34,7 +34,7 @@ std::byte* GpuTopk::new_host_block(std::size_t bytes) {
   return pinned_ = static_cast<std::byte*>(block);
 }
 
-std::byte* GpuTopk::new_device_block(std::size_t bytes) {
+std::byte* GpuStage::new_device_block(std::size_t bytes) {
   const core::DeviceGuard guard(device_);
   TAMIS_CUDA_CHECK(cudaStreamSynchronize(stream_));
   TAMIS_CUDA_CHECK(cudaFree(memory_));
@@ -44,12 +44,12 @@ std::byte* GpuTopk::new_device_block(std::size_t bytes) {
   return memory_ = static_cast<std::byte*>(block);
 }
 
-void GpuTopk::upload(std::size_t bytes) {
+void GpuStage::upload(std::size_t bytes) {
   const core::DeviceGuard guard(device_);
   TAMIS_CUDA_CHECK(cudaMemcpyAsync(memory_, pinned_, bytes, cudaMemcpyHostToDevice, stream_));
 }
 
-void GpuTopk::download(std::size_t offset, std::size_t bytes) {
+void GpuStage::download(std::size_t offset, std::size_t bytes) {
   const core::DeviceGuard guard(device_);
   TAMIS_CUDA_CHECK(cudaMemcpyAsync(pinned_ + offset, memory_ + offset, bytes, cudaMemcpyDeviceToHost, stream_));
   TAMIS_CUDA_CHECK(cudaStreamSynchronize(stream_));
