@@ -107,13 +107,37 @@ std::vector<RuleLine> compressor_rule_lines(const compressor::CompressorRule* ch
   return rules;
 }
 
+// The kernels of CUDA, as the first one that fits is taken.
+std::vector<RuleLine> compressor_cuda_rule_lines() {
+  std::vector<RuleLine> rules;
+  for (const compressor::CompressorCudaRule& rule : compressor::compressor_cuda_rules()) {
+    std::string limits;
+    const auto add = [&](const std::string& limit) { limits += (limits.empty() ? "" : ", ") + limit; };
+    if (rule.max_window != compressor::kAnyNumber) add(fmt::format("window <= {} rows", rule.max_window));
+    if (rule.max_head_dim != compressor::kAnyNumber) {
+      add(fmt::format("head_dim a multiple of {} up to {}", rule.head_dim_multiple, rule.max_head_dim));
+    }
+    if (rule.max_entries != compressor::kAnyNumber) add(fmt::format("entries <= {}", rule.max_entries));
+    if (rule.aligned_only) add("rows at multiples of 16 bytes");
+    rules.push_back({rule.name, limits.empty() ? "any" : limits, rule.why, false});
+  }
+  return rules;
+}
+
 void explain_compressor(const ExplainCompressor& options, bool with_step) {
   Json json = {{"op", "compressor"}, {"device", "cpu"}};
   if (!with_step) {
-    const std::vector<RuleLine> rules = compressor_rule_lines(nullptr);
+    const std::vector<RuleLine> rules = compressor_rule_lines(nullptr), cuda_rules = compressor_cuda_rule_lines();
     json["rules"] = rules_json(rules);
-    if (options.json) print_out("{}\n", json.dump());
-    else print_rules(rules);
+    json["cuda_rules"] = rules_json(cuda_rules);
+    if (options.json) {
+      print_out("{}\n", json.dump());
+    } else {
+      print_out("on the CPU:\n");
+      print_rules(rules);
+      print_out("on CUDA, one launch a step:\n");
+      print_rules(cuda_rules);
+    }
     return;
   }
   const bool overlap = options.ratio == 4;

@@ -282,7 +282,8 @@ test::CliOutput run_without_gpu(const std::string& arguments) {
 }
 
 TEST(BenchCommandLine, WithoutAGpuOneLineSaysSo) {
-  for (const char* arguments : {"bench topk --gpu", "bench topk --gpu --suite smoke --json --no-torch"}) {
+  for (const char* arguments : {"bench topk --gpu", "bench topk --gpu --suite smoke --json --no-torch",
+                                "bench compressor --gpu", "bench compressor --gpu --suite smoke --json"}) {
     const test::CliOutput got = run_without_gpu(arguments);
     EXPECT_EQ(got.exit_code, 2) << got.text;
     EXPECT_EQ(std::count(got.text.begin(), got.text.end(), '\n'), 1) << got.text;
@@ -320,6 +321,20 @@ TEST(BenchCommandLine, SmokeSuiteOnTheGpuIsCheckedAndTimed) {
     EXPECT_FALSE(row["gpu"].get<std::string>().empty());
     for (const char* name : {"us", "hot_us", "floor_us"}) EXPECT_GT(row[name].get<double>(), 0.0) << name << row;
   }
+}
+
+TEST(BenchCommandLine, CompressorOnTheGpuIsCheckedAndTimedInEveryForm) {
+  const test::CliOutput got = run_tamis("bench compressor --gpu --suite smoke --repeats 15 --json");
+  if (got.exit_code == 2 && got.text.find("--gpu was asked for, but ") != std::string::npos) GTEST_SKIP() << got.text;
+  ASSERT_EQ(got.exit_code, 0) << got.text;
+  std::set<std::string> forms;
+  for (const nlohmann::json& row : got.json_lines()) {
+    if (row["op"] != "compressor") continue;
+    EXPECT_EQ(row["checked"], true) << row;
+    EXPECT_GT(row["us"].get<double>(), 0.0) << row;
+    forms.insert(row["algorithm"]);
+  }
+  EXPECT_EQ(forms.size(), 10U) << got.text;  // five, each eager and in a graph
 }
 
 TEST(BenchCommandLine, EngineSaysTimeAndMemory) {

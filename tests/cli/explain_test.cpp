@@ -256,7 +256,11 @@ TEST(ExplainCompressor, Refusals) {
   expect_refused("compressor --starts=-1 --query-lens 1", "--starts: Value -1 not in range");
 }
 
-TEST(ExplainCompressor, WithoutAStepTheWholeTable) { EXPECT_GE(explain("compressor")["rules"].size(), 3U); }
+TEST(ExplainCompressor, WithoutAStepTheWholeTables) {
+  EXPECT_GE(explain("compressor")["rules"].size(), 3U);
+  EXPECT_EQ(explain("compressor")["cuda_rules"].size(), 5U);
+  expect_text("compressor", {"on the CPU:", "on CUDA, one launch a step:", "short_window", "any_window"});
+}
 
 TEST(ExplainIndexer, SaysTheSplit) {
   EXPECT_EQ(explain("indexer --rows 1 --columns 65536 --threads 4")["split"], "columns");

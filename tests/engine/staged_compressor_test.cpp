@@ -80,8 +80,11 @@ class ComparingCompressor : public model::CompressorBackend {
   model::CompressorBackend& tested_;
 };
 
+// Few of the cases of top-k: every step of them is run twice, and all caches are compared.
+const EngineCase kCases[] = {{KvPrecision::kFloat32, 1000, 0, 16}, {KvPrecision::kFloat8, 200, 4, 0}};
+
 TEST(StagedCompressor, WritesTheSameBytesAndTokensAsCompress) {
-  for (const EngineCase& c : engine_cases()) {
+  for (const EngineCase& c : kCases) {
     SCOPED_TRACE("precision " + std::to_string(static_cast<int>(c.precision)) + ", chunk " +
                  std::to_string(c.prefill_chunk) + ", companions " + std::to_string(c.companions));
     CpuStagedCompressor staged;
@@ -128,7 +131,7 @@ TEST(GpuCompressorTest, WritesTheSameBytesAndTokensAsTheCpu) {
   if (core::list_gpus().gpus.empty()) GTEST_SKIP() << core::list_gpus().why_none;
   const std::unique_ptr<model::CompressorBackend> gpu = make_compressor_backend({Device::Kind::kCuda, 0});
   ComparingCompressor comparing(*gpu);
-  for (const EngineCase& c : engine_cases()) EXPECT_EQ(tokens_of(c, nullptr, &comparing), tokens_of(c, nullptr));
+  for (const EngineCase& c : kCases) EXPECT_EQ(tokens_of(c, nullptr, &comparing), tokens_of(c, nullptr));
   EXPECT_GT(comparing.num_entries, 0);
 }
 
