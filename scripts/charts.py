@@ -341,6 +341,65 @@ def gpu_topk_figures(ours, torch):
     return figures
 
 
+# --- Compressor on the GPU --------------------------------------------------------------------------------------------
+
+STEP_NAMES = {"save_only": "no entry completes", "boundary": "every request completes one", "steady": "steady state",
+              "prefill": "prefill"}
+
+
+def step_name(row):
+    step, state = row["distribution"].split()
+    ratio = f"C{row['ratio']}" + (" indexer" if row["head_dim"] == 128 else "")
+    tokens = f"{row['tokens']:,} token{'' if row['tokens'] == 1 else 's'}"
+    return f"{ratio}, {tokens}, {STEP_NAMES[step]}" + (", ring" if state == "ring" else "")
+
+
+def read_gpu_steps(name):
+    """Rows of a measured step by (step, form), e.g. ("C128, 1 token, no entry completes", "fused, graph")."""
+    return {(step_name(row), row["algorithm"]): row for row in read_rows(name) if row["op"] == "compressor"}
+
+
+def is_launches_alone(step):
+    """Whether launches are all that the three of the benchmark differ in from the one: the kernel that pools in them is
+    a plain one, so steps with entries are no fair comparison."""
+    return STEP_NAMES["save_only"] in step
+
+
+def steps_with_goals(rows):
+    """Names of steps that have a goal, with the mode that it is for."""
+    return [(step, form.split(", ")[1]) for (step, form), row in rows.items() if form.startswith("fused, ") and row["goal_us"]]
+
+
+def gpu_steps_chart(title, rows):
+    bars, used = [], []
+    for step, mode in steps_with_goals(rows):
+        for form, name, style in (("three_launches", "three launches", "other"), ("fused", "one launch", "bar")):
+            row = rows.get((step, f"{form}, {mode}"))
+            if row is None or (form != "fused" and not is_launches_alone(step)):
+                continue
+            used.append(row)
+            label = microseconds(row["us"])
+            if form == "fused":
+                label += f", goal {microseconds(row['goal_us'])}, floor {microseconds(row['floor_us'])}"
+            bars.append((f"{step}, {mode}: {name}", row["us"], label, style))
+    if not bars:
+        return None
+    largest = 25 * math.ceil(max(bar[1] for bar in bars) / 25)
+    return bar_chart(title, f"Time of a step of one layer. {machine(used)}", bars, (largest, 25, " us"))
+
+
+def gpu_steps_figures(rows):
+    figures = []
+    for step, mode in steps_with_goals(rows):
+        row, three = rows[step, f"fused, {mode}"], rows.get((step, f"three_launches, {mode}"))
+        text = f"goal {microseconds(row['goal_us'])}, reading alone {microseconds(row['floor_us'])}"
+        if three and is_launches_alone(step):
+            text += f"; {three['us'] / row['us']:.1f}x as fast as three launches ({microseconds(three['us'])})"
+        where = "in a graph" if mode == "graph" else "enqueued by the host"
+        figures.append((f"compressor on the GPU, {step}, {where}", microseconds(row["us"]), text, machine([row])))
+    return figures
+
+
 # --- What there is ---------------------------------------------------------------------------------------------------
 
 
@@ -371,6 +430,11 @@ def outputs():
     if kinds:
         files[chart("topk_h200_distributions")] = kinds
     figures += gpu_topk_figures(gpu, torch)
+    steps = read_gpu_steps("compressor_h200.jsonl")
+    steps_chart = gpu_steps_chart("A step of a compressor on the GPU: three launches and one", steps)
+    if steps_chart:
+        files[chart("compressor_h200")] = steps_chart
+    figures += gpu_steps_figures(steps)
     for name, title in (("compressor_cpu", "Compressor steps"), ("indexer_cpu", "Index scores and selection"),
                         ("sparse_mla_cpu", "Sparse attention")):
         rows = read_rows(name + ".jsonl")
@@ -411,6 +475,7 @@ def outputs():
                           ("topk_cpu", "Top-k against a SIMD sum of the same rows"),
                           ("topk_h200", "Top-k on the GPU beside other libraries"),
                           ("topk_h200_distributions", "Top-k on the GPU, other kinds of scores over the normal one"),
+                          ("compressor_h200", "A step of a compressor on the GPU: three launches and one"),
                           ("transformers_cpu", "Time a token beside transformers")):
             if chart(name) in files:
                 lines += [f"![{alt}]({chart(name)})", ""]
