@@ -2,7 +2,9 @@
 
 // How the CPU goes through a step, which kernel CUDA takes, and what `tamis explain compressor` prints.
 
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 
@@ -109,6 +111,20 @@ constexpr const CompressorCudaRule& choose_compressor_cuda_rule(const Compressor
 static_assert(choose_compressor_cuda_rule({2048, 75, kAnyNumber, false}).algorithm == CompressAlgorithm::kAnyWindow);
 
 inline std::span<const CompressorCudaRule> compressor_cuda_rules() { return kCompressorCudaRules; }
+
+/// Teams that look for entries among a step's tokens, team g at tokens g, g + groups, ..: at most `most`, about as many
+/// as there can be entries. The entries of a long chunk are `ratio` tokens apart, so the number of teams shares no
+/// factor with it, else few teams would get all of them. As many teams as tokens need no such care.
+constexpr std::int64_t spread_groups(std::int64_t tokens, std::int64_t entries, std::int64_t most, std::int64_t ratio) {
+  const std::int64_t wanted = std::min(entries, most);
+  if (wanted == tokens) return wanted;
+  for (std::int64_t groups = std::max<std::int64_t>(1, wanted); groups <= most; ++groups) {
+    if (std::gcd(groups, ratio) == 1) return groups;
+  }
+  std::int64_t groups = wanted;
+  while (std::gcd(groups, ratio) != 1) --groups;  // ends at 1
+  return groups;
+}
 
 /// What keeps a rule from serving a call, in words; empty if it can.
 std::string compressor_unmet(const CompressorCudaRule& rule, const CompressorCase& c);

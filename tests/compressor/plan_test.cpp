@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
@@ -222,6 +223,27 @@ TEST(CompressorRules, EveryCudaRuleIsReachedAndNamed) {
   EXPECT_EQ(reached.size(), compressor_cuda_rules().size());
   EXPECT_STREQ(compress_algorithm_name(CompressAlgorithm::kAuto), "auto");
   EXPECT_STREQ(compress_algorithm_name(static_cast<CompressAlgorithm>(77)), "unknown algorithm");
+}
+
+TEST(CompressorRules, TeamsSpreadTheEntriesOfALongChunk) {
+  using compressor::spread_groups;
+  for (std::int64_t ratio = 1; ratio <= 1024; ++ratio) {
+    for (const std::int64_t most : {1, 49, 81, 82, 1056, 8448}) {
+      for (const std::int64_t entries : {1, 2, 48, 65, 2049, 100'000}) {
+        const std::int64_t groups = spread_groups(1 << 20, entries, most, ratio);
+        ASSERT_GE(groups, 1);
+        ASSERT_LE(groups, most);
+        ASSERT_EQ(std::gcd(groups, ratio), 1) << ratio << " " << most << " " << entries;
+        if (entries < most / 2) {
+          ASSERT_GE(groups, entries) << ratio << " " << most;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(spread_groups(64, 64, 1000, 128), 64);  // a team a token
+  EXPECT_EQ(spread_groups(8192, 65, 82, 128), 65);
+  EXPECT_EQ(spread_groups(8192, 64, 82, 128), 65);
+  EXPECT_EQ(spread_groups(256, 100, 82, 128), 81);
 }
 
 TEST(CompressorRules, WhatACudaRuleCannotServeIsSaid) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
-#include <numeric>
 
 #include "compressor/cuda/launch.hpp"
 #include "compressor/cuda/step_params.hpp"
@@ -50,14 +49,10 @@ int cluster_of(const CompressorParams& p, int slice, const core::Gpu& gpu) {
   return static_cast<int>(std::min(kMostPortable, p.head_dim / slice));
 }
 
-// Teams that look for entries side by side. Without a list, team g takes tokens g, g + groups, ..: entries of a long
-// chunk are R tokens apart, so the number of teams shares no factor with R, else few teams would get all of them.
-std::int64_t spread_groups(const CompressorParams& p, std::int64_t entries, std::int64_t most) {
+// Teams that look for entries side by side; with a list, each takes its share of that.
+std::int64_t pool_groups(const CompressorParams& p, std::int64_t entries, std::int64_t most) {
   if (p.listed != nullptr) return std::min(entries, most);
-  std::int64_t groups = std::min(entries, most);
-  if (groups == p.tokens) return groups;
-  while (std::gcd(groups, p.ratio) != 1) groups += groups < most ? 1 : -1;
-  return groups;
+  return compressor::spread_groups(p.tokens, entries, most, p.ratio);
 }
 
 }  // namespace
@@ -70,16 +65,16 @@ StepPlan make_plan(const CompressorParams& p, CompressAlgorithm forced, int devi
   plan.rule = &compressor::compressor_cuda_rule({p.window(), p.head_dim, entries, is_aligned(p)}, forced);
   const std::int64_t sms = gpu.num_sms;
   switch (plan.rule->algorithm) {
-    case CompressAlgorithm::kShortWindow: plan.pool_groups = spread_groups(p, entries, kShortGroupsAnSm * sms); break;
+    case CompressAlgorithm::kShortWindow: plan.pool_groups = pool_groups(p, entries, kShortGroupsAnSm * sms); break;
     case CompressAlgorithm::kTallWindow:
     case CompressAlgorithm::kTallSlices: {
       const int slice = tall_slice(plan.rule->algorithm);
       const std::int64_t resident = tall_blocks_an_sm(slice) * sms / cluster_of(p, slice, gpu);
-      plan.pool_groups = spread_groups(p, entries, std::max<std::int64_t>(1, resident));
+      plan.pool_groups = pool_groups(p, entries, std::max<std::int64_t>(1, resident));
       break;
     }
     case CompressAlgorithm::kAnyWindow:
-      plan.pool_groups = spread_groups(p, entries, kAnyGroupsAnSm * sms);
+      plan.pool_groups = pool_groups(p, entries, kAnyGroupsAnSm * sms);
       if (p.head_dim > kAnySharedDims) {
         plan.workspace_bytes = static_cast<std::size_t>(plan.pool_groups * p.head_dim) * sizeof(float);
       }
