@@ -7,22 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from tamis import _core
-from tamis._core import CompressPlan, compress_ring_rows, compress_state_begin
-
-__all__ = [
-    "PagedCache",
-    "compress",
-    "compress_plan",
-    "compress_ring_rows",
-    "compress_state_begin",
-    "index_logits",
-    "index_query",
-    "index_topk",
-    "sparse_mla",
-    "topk",
-    "topk_row_ends",
-    "topk_support",
-]
+from tamis._core import CompressPlan
 
 # Any array: numpy, torch, cupy, jax, or whatever else has __dlpack__.
 Array = Any
@@ -358,6 +343,66 @@ def compress_plan(
     return _core.compress_plan_bounds(_integers(starts), _integers(start_hi), lens, compress_ratio, capturing)
 
 
+def compress_ring_rows(compress_ratio: int, overlap: bool, max_drafts: int = 0) -> int:
+    """Rows that a ring of state must have so that rejected drafts never overwrite a row that is still needed.
+
+    Parameters
+    ----------
+    compress_ratio : int
+        1 to 1024.
+    overlap : bool
+    max_drafts : int
+        Most rejected tokens a step.
+
+    Returns
+    -------
+    int
+        compress_ratio * ceil((window + max_drafts) / compress_ratio) with a window of compress_ratio, or twice that
+        with overlap.
+
+    Raises
+    ------
+    ValueError
+        A number outside its range.
+
+    Examples
+    --------
+    >>> import tamis
+    >>> tamis.compress_ring_rows(128, overlap=False), tamis.compress_ring_rows(4, overlap=True, max_drafts=3)
+    (128, 12)
+    """
+    return _core.compress_ring_rows(compress_ratio, overlap, max_drafts)
+
+
+def compress_state_begin(start: int, compress_ratio: int, overlap: bool) -> int:
+    """The first earlier position whose state a request at position `start` can still need.
+
+    After a prefix hit at `start`, replay or restore the positions from there to start - 1.
+
+    Parameters
+    ----------
+    start, compress_ratio : int
+    overlap : bool
+
+    Returns
+    -------
+    int
+        The group's first token, one group earlier with overlap, never below 0.
+
+    Raises
+    ------
+    ValueError
+        A number outside its range.
+
+    Examples
+    --------
+    >>> import tamis
+    >>> tamis.compress_state_begin(514, 4, overlap=True)
+    508
+    """
+    return _core.compress_state_begin(start, compress_ratio, overlap)
+
+
 def compress(
     kv: Array,
     gate: Array,
@@ -497,7 +542,7 @@ def index_query(
     index_q: Array | None = None,
     index_q_scale: Array | None = None,
     index_weights: Array | None = None,
-) -> tuple[Array, ...]:
+) -> Any:
     """Indexer queries from their projection: RoPE, Hadamard rotation, quantisation.
 
     Parameters
