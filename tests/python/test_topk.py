@@ -24,7 +24,8 @@ def cases(draw):
     padding = draw(st.integers(0, 3))
     storage = draw(hnp.arrays(dtype, (rows, width + padding), elements=SCORES[dtype]))
     storage[:, width:] = np.inf  # must not be looked at
-    ends = st.none() | hnp.arrays(np.int32, rows, elements=st.integers(-(2**31), 2**31 - 1) | st.integers(-2, width + 2))
+    numbers = st.integers(-(2**31), 2**31 - 1) | st.integers(-2, width + 2)
+    ends = st.none() | hnp.arrays(np.int32, rows, elements=numbers)
     return storage[:, :width], draw(st.integers(0, 100)), draw(ends), draw(ends)
 
 

@@ -116,7 +116,7 @@ def test_compress_operator():
         arguments = compress_arguments()
         if operator:
             torch.ops.tamis.compress(state=state, cache=entries, layout="fp32", head_dim=512, page_size=3, scale=1.0,
-                                     **arguments)  # fmt: skip
+                                     **arguments)
         else:
             tamis.compress(state=state, cache=cache_of(entries), **arguments)
         assert entries[0, :2].any() and not entries[0, 2].any()
@@ -124,7 +124,10 @@ def test_compress_operator():
     assert torch.equal(outputs[0][0], outputs[1][0]) and torch.equal(outputs[0][1], outputs[1][1])
 
 
-@pytest.mark.parametrize("name", ["topk", "topk_values", "topk_out", "index_logits", "index_topk", "sparse_mla", "compress"])
+OPERATORS = ["topk", "topk_values", "topk_out", "index_logits", "index_topk", "sparse_mla", "compress"]
+
+
+@pytest.mark.parametrize("name", OPERATORS)
 def test_operators_are_what_they_say(name):
     """PyTorch's own check: schema, fake implementation and real one agree."""
     columns = torch.tensor([50, 7], dtype=INT32)
@@ -141,12 +144,12 @@ def test_operators_are_what_they_say(name):
             {"state": torch.zeros(1, 8, 2048), "cache": torch.zeros(1, 3, 512), "layout": "fp32", "head_dim": 512,
              "page_size": 3, "scale": 1.0, **compress_arguments()},
         ),
-    }  # fmt: skip
+    }
     args, kwargs = arguments[name]
     torch.library.opcheck(
         getattr(torch.ops.tamis, name).default, args, kwargs,
         test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -45,7 +45,8 @@ def test_decode(next_n, given_by):
 
 def test_decode_with_a_wrong_number_of_lengths():
     with pytest.raises(ValueError, match="seq_lens has 3 elements, must have num_rows = 4"):
-        vllm.top_k_per_row_decode(normal(4, 9), 2, torch.zeros(3, dtype=INT32), torch.zeros(4, 2, dtype=INT32), 4, 9, 1, 2)
+        lens, indices = torch.zeros(3, dtype=INT32), torch.zeros(4, 2, dtype=INT32)
+        vllm.top_k_per_row_decode(normal(4, 9), 2, lens, indices, 4, 9, 1, 2)
 
 
 def test_prefill():
@@ -71,12 +72,12 @@ def test_backends():
 @pytest.mark.parametrize(
     ("backend", "unmet"),
     [
-        ("flashinfer", ["flashinfer cannot be imported", "must be on CUDA, is on cpu", "must be float32, is torch.float16"]),
-        ("deep_select", ["deep_select cannot be imported", "must be on CUDA", "float32 or bfloat16", "at most 4096, is 9000"]),
+        ("flashinfer", ["flashinfer cannot be imported", "on CUDA, is on cpu", "be float32, is torch.float16"]),
+        ("deep_select", ["deep_select cannot be imported", "on CUDA", "float32 or bfloat16", "at most 4096, is 9000"]),
         ("tamis", ["the last contiguous"]),
         ("torch", ["at most the width 100, is 9000"]),
     ],
-)  # fmt: skip
+)
 def test_every_unmet_constraint_is_said(backend, unmet, monkeypatch):
     for name in ("flashinfer", "deep_select"):
         monkeypatch.setitem(sys.modules, name, None)

@@ -45,9 +45,9 @@ struct DTypeRow {
   const char* numpy_name;
 };
 constexpr DTypeRow kDTypes[] = {
-    {DType::kFloat32, {kDlFloat, 32, 1}, "float32"},      {DType::kBFloat16, {kDlBfloat, 16, 1}, "bfloat16"},
-    {DType::kFloat16, {kDlFloat, 16, 1}, "float16"},      {DType::kFloat8E4M3, {kDlFloat8E4M3Fn, 8, 1}, "float8_e4m3fn"},
-    {DType::kUInt8, {kDlUInt, 8, 1}, "uint8"},            {DType::kInt32, {kDlInt, 32, 1}, "int32"},
+    {DType::kFloat32, {kDlFloat, 32, 1}, "float32"}, {DType::kBFloat16, {kDlBfloat, 16, 1}, "bfloat16"},
+    {DType::kFloat16, {kDlFloat, 16, 1}, "float16"}, {DType::kFloat8E4M3, {kDlFloat8E4M3Fn, 8, 1}, "float8_e4m3fn"},
+    {DType::kUInt8, {kDlUInt, 8, 1}, "uint8"},       {DType::kInt32, {kDlInt, 32, 1}, "int32"},
     {DType::kInt64, {kDlInt, 64, 1}, "int64"},
 };
 
@@ -89,9 +89,7 @@ nb::object arrays_helper(const char* name) { return nb::module_::import_("tamis.
 // Whether pieces of two arrays meet.
 template <typename Extent>
 bool overlap(const Extent& a, const Extent& b) {
-  const auto begin_of = [](const Extent& e, std::int64_t i) {
-    return static_cast<std::int64_t>(e.begin) + i * e.step;
-  };
+  const auto begin_of = [](const Extent& e, std::int64_t i) { return static_cast<std::int64_t>(e.begin) + i * e.step; };
   const auto end_of = [&](const Extent& e) { return begin_of(e, e.count - 1) + e.bytes; };
   if (a.count == 0 || b.count == 0 || a.bytes == 0 || b.bytes == 0) return false;
   if (begin_of(a, 0) >= end_of(b) || begin_of(b, 0) >= end_of(a)) return false;
@@ -152,8 +150,8 @@ Call::Imported Call::import_numpy(nb::handle array, const char* name) {
   nb::object owner = nb::borrow(array);
   if (dtype[1] == 'V' || dtype[0] == '>') {
     const std::string known = nb::cast<std::string>(array.attr("dtype").attr("name"));
-    const auto* row = std::find_if(std::begin(kDTypes), std::end(kDTypes),
-                                   [&](const DTypeRow& r) { return known == r.numpy_name; });
+    const auto* row =
+        std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const DTypeRow& r) { return known == r.numpy_name; });
     if (dtype[0] == '>' || row == std::end(kDTypes)) {
       fail_type(op_, ": ", name, " has dtype ", dtype, " (", known, "), which is none that tamis knows");
     }
@@ -177,7 +175,8 @@ Call::Imported Call::import_numpy(nb::handle array, const char* name) {
 
 Call::Imported Call::import_capsule(nb::handle array, const char* name) {
   if (!nb::hasattr(array, "__dlpack__")) {
-    fail_type(op_, ": ", name, " is ", name_of_type(array), ", must be an array (numpy, torch, cupy, jax or whatever has "
+    fail_type(op_, ": ", name, " is ", name_of_type(array),
+              ", must be an array (numpy, torch, cupy, jax or whatever has "
               "__dlpack__)");
   }
   // An unused capsule frees what it holds when it dies, so keeping it is keeping the array.
@@ -240,8 +239,9 @@ void Call::note(const char* name, const void* data, const DlTensor& t, std::int6
     empty |= t.shape[d] == 0;
     inner += (t.shape[d] - 1) * t.strides[d];
   }
-  Extent extent{name, reinterpret_cast<std::uintptr_t>(data), t.shape[0], t.strides[0] * element_bytes,
-                inner * element_bytes, written};
+  Extent extent{
+      name,   reinterpret_cast<std::uintptr_t>(data), t.shape[0], t.strides[0] * element_bytes, inner * element_bytes,
+      written};
   if (empty) extent.count = 0;
   // One piece where the pieces lie side by side.
   if (extent.count > 1 && extent.step == extent.bytes) extent.bytes *= std::exchange(extent.count, 1);
@@ -333,8 +333,8 @@ BasicPagedCache<Pointer> Call::cache(nb::handle cache, const char* name, bool wr
   if (PyTuple_Check(cache.ptr()) == 0 || PyTuple_Size(cache.ptr()) != 5) {
     fail_type(op_, ": ", name, " is ", name_of_type(cache), ", must be a tamis.PagedCache");
   }
-  const auto data = view<Pointer>(cache[0], name,
-                                  {DType::kUInt8, DType::kFloat32, DType::kBFloat16, DType::kFloat8E4M3}, written);
+  const auto data =
+      view<Pointer>(cache[0], name, {DType::kUInt8, DType::kFloat32, DType::kBFloat16, DType::kFloat8E4M3}, written);
   BasicPagedCache<Pointer> paged;
   paged.layout = choice(cache[1], "layout", kCacheLayouts);
   paged.head_dim = integer(cache[2], "head_dim");
@@ -346,9 +346,8 @@ BasicPagedCache<Pointer> Call::cache(nb::handle cache, const char* name, bool wr
   // Bytes of a page, which must be in one piece.
   std::int64_t bytes = dtype_bytes(data.dtype());
   for (int d = data.rank() - 1; d >= 1; --d) {
-    TAMIS_CHECK(data.size(d) <= 1 || data.stride(d) * dtype_bytes(data.dtype()) == bytes, Status::kInvalidArgument,
-                op_, ": ", name, " has stride ", data.stride(d), " in dimension ", d,
-                ", must be contiguous within a page");
+    TAMIS_CHECK(data.size(d) <= 1 || data.stride(d) * dtype_bytes(data.dtype()) == bytes, Status::kInvalidArgument, op_,
+                ": ", name, " has stride ", data.stride(d), " in dimension ", d, ", must be contiguous within a page");
     bytes *= data.size(d);
   }
   paged.page_stride_bytes = paged.num_pages <= 1 ? bytes : data.stride(0) * dtype_bytes(data.dtype());

@@ -74,7 +74,8 @@ class Call {
   Output output_or_new(nb::handle array, const char* name, std::initializer_list<DType> dtypes,
                        std::initializer_list<std::int64_t> shape);
 
-  /// A cache: the tuple (data, layout, head_dim, page_size, scale) that tamis.PagedCache is. As an input, None is absent.
+  /// A cache: the tuple (data, layout, head_dim, page_size, scale) that tamis.PagedCache is. As an input, None is
+  /// absent.
   ConstPagedCache input_cache(nb::handle cache, const char* name);
   PagedCache output_cache(nb::handle cache, const char* name);
 
@@ -152,7 +153,7 @@ class Call {
   bool numpy_ = false;
   std::array<Extent, kMostArrays> extents_{};
   std::size_t num_extents_ = 0;
-  std::vector<nb::object> kept_;         // capsules, buffers: what exported arrays live in
+  std::vector<nb::object> kept_;  // capsules, buffers: what exported arrays live in
   std::vector<std::unique_ptr<Py_buffer>> buffers_;
   std::unique_ptr<void, void (*)(void*)> host_scratch_{nullptr, nullptr};
   DlManagedTensorVersioned* device_scratch_ = nullptr;

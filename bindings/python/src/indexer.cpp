@@ -67,9 +67,9 @@ nb::object index_query(nb::handle q, nb::handle weights, nb::handle positions, n
   const DType stored = args.format == IndexFormat::kFloat32    ? DType::kFloat32
                        : args.format == IndexFormat::kBFloat16 ? DType::kBFloat16
                                                                : DType::kUInt8;
-  const Output queries = index_q.is_none()
-                             ? call.output_or_new(index_q, "index_q", {stored}, {tokens, heads, mxfp4 ? width / 2 : width})
-                             : call.output_or_new(index_q, "index_q", kQueries, {});
+  const Output queries =
+      index_q.is_none() ? call.output_or_new(index_q, "index_q", {stored}, {tokens, heads, mxfp4 ? width / 2 : width})
+                        : call.output_or_new(index_q, "index_q", kQueries, {});
   Output scales;
   if (mxfp4) scales = call.output_or_new(index_q_scale, "index_q_scale", {DType::kUInt8}, {tokens, heads, 4});
   else if (!index_q_scale.is_none()) scales = call.output_or_new(index_q_scale, "index_q_scale", {DType::kUInt8}, {});
@@ -131,9 +131,9 @@ nb::object index_topk(nb::handle index_q, nb::handle index_weights, nb::handle i
   args.num_threads = static_cast<int>(call.integer(num_threads, "num_threads"));
   const std::int64_t rows = args.score.index_q.size(0);
   const bool wide = call.choice(index_dtype, "index_dtype", kIndexDTypes) == DType::kInt64;
-  const Output indices = out.is_none() ? call.output_or_new(out, "out", {wide ? DType::kInt64 : DType::kInt32},
-                                                            {rows, args.k})
-                                       : call.output_or_new(out, "out", kInt32Or64, {});
+  const Output indices = out.is_none()
+                             ? call.output_or_new(out, "out", {wide ? DType::kInt64 : DType::kInt32}, {rows, args.k})
+                             : call.output_or_new(out, "out", kInt32Or64, {});
   const Output winners = call.output_or_new(values, "values", kFloat, {rows, args.k});
   args.indices = indices.view;
   args.values = winners.view;

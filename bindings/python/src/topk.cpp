@@ -45,9 +45,9 @@ nb::object topk(nb::handle scores, nb::handle k, nb::handle row_starts, nb::hand
   }
 
   const bool wide = call.choice(index_dtype, "index_dtype", kIndexDTypes) == DType::kInt64;
-  const Output indices = out.is_none() ? call.output_or_new(out, "out", {wide ? DType::kInt64 : DType::kInt32},
-                                                            {rows, args.k})
-                                       : call.output_or_new(out, "out", kInt32Or64, {});
+  const Output indices = out.is_none()
+                             ? call.output_or_new(out, "out", {wide ? DType::kInt64 : DType::kInt32}, {rows, args.k})
+                             : call.output_or_new(out, "out", kInt32Or64, {});
   const Output winners = call.output_or_new(values, "values", {args.scores.dtype()}, {rows, args.k});
   const Output proof = call.output_or_new(certificate, "certificate", kInt32, {rows, 4});
   args.indices = indices.view;

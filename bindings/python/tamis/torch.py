@@ -99,7 +99,7 @@ def _nothing(*_: Any, **__: Any) -> None:
 def _compress(
     kv: Any, gate: Any, state: Any, cache: Any, layout: Any, head_dim: int, page_size: int, scale: float,
     *, plan: int = CompressPlan.UNKNOWN.value, **kwargs: Any
-) -> None:  # fmt: skip
+) -> None:
     paged = ops.PagedCache(cache, layout, head_dim, page_size, scale)
     ops.compress(kv, gate, state=state, cache=paged, plan=CompressPlan(plan), **kwargs)
 
@@ -107,7 +107,7 @@ def _compress(
 def _index_logits(
     index_q: Any, index_weights: Any, index_k: Any, layout: Any, head_dim: int, page_size: int, scale: float,
     row_ends: Any, max_columns: int, *args: Any, **kwargs: Any
-) -> Any:  # fmt: skip
+) -> Any:
     paged = ops.PagedCache(index_k, layout, head_dim, page_size, scale)
     return ops.index_logits(
         index_q, index_weights, paged, row_ends, max_columns=max_columns, **_score_options(*args, **kwargs)
@@ -121,7 +121,7 @@ def _index_logits_fake(index_q: Any, *args: Any, **_: Any) -> Any:
 def _index_topk(
     index_q: Any, index_weights: Any, index_k: Any, layout: Any, head_dim: int, page_size: int, scale: float,
     row_ends: Any, k: int, *args: Any, **kwargs: Any
-) -> Any:  # fmt: skip
+) -> Any:
     paged = ops.PagedCache(index_k, layout, head_dim, page_size, scale)
     return ops.index_topk(index_q, index_weights, paged, row_ends, k, **_score_options(*args, **kwargs))
 
@@ -133,7 +133,7 @@ def _index_topk_fake(index_q: Any, *args: Any, **_: Any) -> Any:
 def _score_options(
     format: Any = "fp8", index_q_scale: Any = None, page_table: Any = None, row_to_table: Any = None,
     row_starts: Any = None
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     return {
         "format": format,
         "index_q_scale": index_q_scale,
@@ -148,7 +148,7 @@ def _sparse_mla(
     topk_lens: Any = None, extra_cache: Any = None, extra_layout: Any = "fp32", extra_page_size: int = 1,
     extra_scale: float = 1.0, extra_topk_indices: Any = None, extra_topk_lens: Any = None, attn_sink: Any = None,
     softmax_scale: float | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     extra = None
     if extra_cache is not None:
         extra = ops.PagedCache(extra_cache, extra_layout, head_dim, extra_page_size, extra_scale)

@@ -1,1 +1,1 @@
-"""In the place of what others call: DeepSelect, vLLM, transformers. Each submodule is imported only when it is asked for."""
+"""In the place of what others call: DeepSelect, vLLM, transformers. Import the submodule that you need."""

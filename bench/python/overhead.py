@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""What a call of tamis.topk from Python costs the host, beside a bare kernel launch from C++.
+
+On CUDA the host's part of a call is measured: a batch of calls is enqueued, which the GPU's queue swallows, and the
+clock stops before the GPU is waited for. The bare launch is bare_launch.cu beside this, built with nvcc. Without a GPU
+the whole call on the CPU is measured, on rows so short that the work is nothing.
+
+Usage: bench/python/overhead.py [--json FILE]
+"""
+
+import argparse
+import ctypes
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+import tamis
+
+BATCH, REPEATS = 200, 41  # CUDA's queue takes 1,024 launches before a launch waits
+GOAL_US = 6.0
+
+
+def host_us(call, device):
+    """Median host microseconds of a call, and the spread of its middle half."""
+    times = []
+    for _ in range(REPEATS):
+        if device == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(BATCH):
+            call()
+        times.append((time.perf_counter() - start) / BATCH * 1e6)
+    quartiles = statistics.quantiles(times, n=4)
+    return quartiles[1], quartiles[2] - quartiles[0]
+
+
+def bare_launch_us():
+    nvcc = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+    if nvcc is None:
+        sys.exit("overhead: nvcc is not installed, so there is no bare launch to compare with")
+    source = Path(__file__).with_name("bare_launch.cu")
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "bare_launch.so"
+        subprocess.run([nvcc, "-O3", "-shared", "-Xcompiler", "-fPIC", source, "-o", library], check=True)
+        function = ctypes.CDLL(str(library)).bare_launch_us
+        function.restype = ctypes.c_double
+        function(BATCH, 3)
+        return function(BATCH, REPEATS)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="append a JSON line a case to this file")
+    options = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    scores = torch.randn(4, 512, device=device)
+    ends = torch.full((4,), 300, dtype=torch.int32, device=device)
+    out = torch.empty(4, 64, dtype=torch.int32, device=device)
+    cases = {
+        "topk, out=": lambda: tamis.topk(scores, 64, num_threads=1, out=out),
+        "topk, out= and row_ends": lambda: tamis.topk(scores, 64, row_ends=ends, num_threads=1, out=out),
+        "topk, new output": lambda: tamis.topk(scores, 64, num_threads=1),
+        "torch.topk": lambda: torch.topk(scores, 64),
+    }
+    bare = bare_launch_us() if device == "cuda" else 0.0
+    if device == "cuda":
+        print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: bare launch {bare:.2f} us")
+    met = True
+    for name, call in cases.items():
+        for _ in range(BATCH):
+            call()
+        us, spread = host_us(call, device)
+        more = f", {us - bare:5.2f} us more than the bare launch" if device == "cuda" else ""
+        print(f"{name:26} {us:6.2f} us (middle half within {spread:.2f}){more}")
+        if name.startswith("topk"):
+            met &= us - bare < GOAL_US
+        if options.json:
+            row = {"op": "python_overhead", "case": name, "device": device, "host_us": us, "spread_us": spread,
+                   "bare_launch_us": bare, "torch": torch.__version__, "tamis": tamis.__version__,
+                   "gpu": torch.cuda.get_device_name() if device == "cuda" else None}
+            with options.json.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+    if device == "cpu":
+        print("no GPU: the whole call, work included; the goal is about a GPU")
+        return 0
+    print(f"goal, less than {GOAL_US:g} us more than the bare launch: {'met' if met else 'MISSED'}")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
