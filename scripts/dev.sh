@@ -69,7 +69,7 @@ Environment:
   TAMIS_CUDA_ARCHS=LIST GPU architectures of gpu-stage, e.g. '90a;100f' (default: 90a).
   TAMIS_STAGE=FOLDER    For gpu-test: the unpacked stage to run.
   TAMIS_LOGS=FOLDER     Where gpu-test keeps what its programs print (default: build/gpu-test).
-  TAMIS_PYTHON=PROGRAM  The Python that python-test and python-stage build for (default: python3).
+  PYTHON=PROGRAM        The Python that python-test and python-stage build for (default: python3).
   TAMIS_VENV=FOLDER     For python-test: an environment of yours, with PyTorch for instance, instead of a fresh one.
   TAMIS_NO_SETUP=1      Install nothing; CMake then says what it misses.
 HELP
@@ -234,8 +234,8 @@ command_test() {
   if (($# == 0)); then command_python-test; fi
 }
 
-# pip_build VENV PIP_ARGUMENTS ...: pip with this repository's settings of the build, in the folder of its own that pip's
-# copies of CMake's files need. The compiler is named as CMake names it by itself, for the compiler cache.
+# pip_build VENV PIP_ARGUMENTS ...: pip with this repository's settings of the build. The compiler is named as CMake names
+# it by itself, and build folders lie as deep as build/release: so the compiler cache serves both.
 pip_build() {
   local venv=$1
   shift
@@ -249,10 +249,10 @@ command_python-test() {
   local venv=${TAMIS_VENV:-build/python-venv}
   if [[ -z ${TAMIS_VENV:-} ]]; then
     rm -rf "$venv"
-    "${TAMIS_PYTHON:-python3}" -m venv "$venv"
+    "${PYTHON:-python3}" -m venv "$venv"
   fi
   say "building the wheel for $("$venv/bin/python" --version) and installing it into $venv"
-  pip_build "$venv" install '.[test]' -C 'build-dir=build/python/{wheel_tag}'
+  pip_build "$venv" install '.[test]' -C 'build-dir=build/python-{wheel_tag}'
   say "running tests/python"
   "$venv/bin/python" -m pytest tests/python "$@"
 }
@@ -261,13 +261,14 @@ command_python-stage() {
   local stage=.gpu-stage/python venv=build/python-stage-venv
   command_setup
   need "${python_packages[@]}"
-  "${TAMIS_PYTHON:-python3}" -m venv "$venv"
+  "${PYTHON:-python3}" -m venv "$venv"
   rm -rf "$stage" "$stage.tar.xz"
   mkdir -p "$stage"
-  pip_build "$venv" wheel . --no-deps -w "$stage" -C 'build-dir=build/python-stage/{wheel_tag}' \
+  pip_build "$venv" wheel . --no-deps -w "$stage" -C 'build-dir=build/python-stage-{wheel_tag}' \
     -C cmake.define.TAMIS_CUDA=on -C "cmake.define.TAMIS_CUDA_ARCHS=${TAMIS_CUDA_ARCHS:-90a}" \
     -C cmake.define.TAMIS_PYTHON_BUNDLE=ON
   cp -r --parents pyproject.toml tests/python bench/python examples models/tiny-v4 scripts/gpu_python_test.sh "$stage"
+  git describe --always --dirty --abbrev=12 >"$stage/COMMIT" 2>/dev/null || echo unknown >"$stage/COMMIT"
   find "$stage" -name __pycache__ -prune -exec rm -r {} +
   tar cJf "$stage.tar.xz" -C "$stage" .
   say "$stage.tar.xz: $(du -sh "$stage.tar.xz" | cut -f1), $(cd "$stage" && echo ./*.whl). On the other machine: mkdir DIR;

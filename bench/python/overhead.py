@@ -55,6 +55,21 @@ def bare_launch_us():
         return function(BATCH, REPEATS)
 
 
+def commit():
+    """The commit that is measured: from git, or as `scripts/dev.sh python-stage` wrote it down."""
+    root = Path(__file__).resolve().parents[2]
+    noted = root / "COMMIT"
+    if noted.exists():
+        return noted.read_text().strip()
+    describe = ["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=12"]
+    return subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def driver():
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0].strip()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="append a JSON line a case to this file")
@@ -73,6 +88,10 @@ def main():
     bare = bare_launch_us() if device == "cuda" else 0.0
     if device == "cuda":
         print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: bare launch {bare:.2f} us")
+    # Right before it is timed: the same as on the CPU.
+    tamis.topk(scores, 64, row_ends=ends, out=out)
+    if not torch.equal(out.cpu(), tamis.topk(scores.cpu(), 64, row_ends=ends.cpu())):
+        sys.exit("overhead: the result differs from that of the CPU")
     met = True
     for name, call in cases.items():
         for _ in range(BATCH):
@@ -83,9 +102,12 @@ def main():
         if name.startswith("topk"):
             met &= us - bare < GOAL_US
         if options.json:
-            row = {"op": "python_overhead", "case": name, "device": device, "host_us": us, "spread_us": spread,
-                   "bare_launch_us": bare, "torch": torch.__version__, "tamis": tamis.__version__,
-                   "gpu": torch.cuda.get_device_name() if device == "cuda" else None}
+            row = {"op": "python_overhead", "case": name, "us": round(us, 3), "spread": round(spread / us, 4),
+                   "device": device, "checked": name != "torch.topk", "repeats": REPEATS, "torch": torch.__version__,
+                   "commit": commit()}
+            if device == "cuda":
+                row |= {"floor_us": round(bare, 3), "goal_us": round(bare + GOAL_US, 3), "driver": driver(),
+                        "gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
             with options.json.open("a") as file:
                 file.write(json.dumps(row) + "\n")
     if device == "cpu":

@@ -161,10 +161,42 @@ def test_wrong_devices():
     with pytest.raises(NotImplementedError, match="algorithm registers cannot serve this call: "):
         tamis.topk(normal(1, 1 << 20), 2, algorithm="registers")
     keys = tamis.PagedCache(normal(1, 4, 512), "fp32", 512, 4)
-    try:
+    with pytest.raises(NotImplementedError, match="sparse_mla: .* is on cuda:0, this build works on the CPU only"):
         tamis.sparse_mla(normal(1, 8, 512), keys, torch.zeros(1, 1, dtype=INT32, device="cuda"))
-    except NotImplementedError as error:
-        assert "q is on cuda:0, this build works on the CPU only" in str(error)
+
+
+@pytest.mark.parametrize("ratio", [4, 128])
+def test_compress(ratio):
+    """Where the build has it: the same bits as on the CPU, on the current stream."""
+    tokens, d = 300, 512
+    width = d * (2 if ratio == 4 else 1)
+    rows = tamis.compress_ring_rows(ratio, ratio == 4)
+    inputs = {
+        "kv": normal(tokens, width, seed=1),
+        "gate": normal(tokens, width, seed=2),
+        "ape": normal(ratio, width, seed=3),
+        "norm_weight": normal(d, seed=4),
+        "cos_sin": normal(tokens, 64, seed=5),
+        "positions": torch.arange(tokens, device="cuda"),
+        "token_to_request": torch.zeros(tokens, dtype=INT32, device="cuda"),
+        "query_start_loc": lengths(0, tokens),
+        "state_ring": lengths(0),
+        "kv_slots": torch.arange(tokens, device="cuda") // ratio,
+    }
+    results = []
+    for device in ("cpu", "cuda"):
+        state = torch.zeros(1, rows, 2 * width, device=device)
+        pages = torch.zeros(2, 64 * 584, dtype=torch.uint8, device=device)
+        cache = tamis.PagedCache(pages, "fp8_mla584", d, 64)
+        on_device = {name: value.to(device) for name, value in inputs.items()}
+        try:
+            tamis.compress(state=state, cache=cache, compress_ratio=ratio, **on_device)
+        except NotImplementedError as error:
+            assert device == "cuda" and "this build works on the CPU only" in str(error)
+            pytest.skip("this build has no compressor for CUDA: its test is skipped")
+        results.append((state.cpu(), pages.cpu()))
+    assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][1], results[1][1])
+    assert results[0][1].any()
 
 
 def test_pinned_memory_is_the_cpus():

@@ -1,5 +1,6 @@
 """DeepSelect's interface: signature, defaults, fills and shapes of version 1.0.0."""
 
+import doctest
 import inspect
 
 import pytest
@@ -100,3 +101,8 @@ def test_what_is_refused():
         deep_select.topk(scores, 2, indices_type=torch.int8)
     with pytest.raises(ValueError, match="output_idx is torch.int32, must be indices_type = torch.int64"):
         deep_select.topk(scores, 2, output_idx=torch.zeros(2, 2, dtype=torch.int32))
+
+
+def test_examples_of_the_documentation():
+    failed, attempted = doctest.testmod(deep_select)
+    assert failed == 0 and attempted > 0

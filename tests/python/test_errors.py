@@ -35,6 +35,12 @@ def test_wrong_dtype(name, text, arguments):
         tamis.topk(**{"scores": SCORES, "k": 4, **arguments})
 
 
+@pytest.mark.parametrize("dtype", [">f4", "O", "M8[s]", "V5"])
+def test_dtypes_beyond_numbers(dtype):
+    with pytest.raises(TypeError, match="topk: scores has dtype .*, which is none that tamis knows"):
+        tamis.topk(np.zeros((2, 8), dtype), 4)
+
+
 @pytest.mark.parametrize(
     ("text", "arguments"),
     [

@@ -1,5 +1,7 @@
 """topk of numpy arrays against numpy."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -109,6 +111,48 @@ def test_own_workspace():
     assert np.array_equal(tamis.topk(scores, 64, workspace=workspace), reference.topk(scores, 64)[0])
     with pytest.raises(ValueError, match=r"topk: workspace has 8 bytes, must have at least \d+"):
         tamis.topk(scores, 64, workspace=workspace[:8])
+
+
+class Foreign:
+    """An array of a library that nobody has heard of, with nothing but DLPack's two methods."""
+
+    def __init__(self, array, versioned=True):
+        self.array, self.versioned = array, versioned
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, *, stream=None, **options):
+        if options and not self.versioned:
+            raise TypeError("unexpected keyword argument")
+        return self.array.__dlpack__(**options)
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_any_library(versioned):
+    scores = np.random.default_rng(4).standard_normal((3, 300), dtype=np.float32)
+    expected, _ = reference.topk(scores, 5)
+    assert np.array_equal(tamis.topk(Foreign(scores, versioned), 5), expected)
+    out = np.zeros((3, 5), np.int32)
+    foreign = Foreign(out, versioned)
+    assert tamis.topk(scores, 5, out=foreign) is foreign and np.array_equal(out, expected)
+
+
+def test_extension_dtypes():
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed: its test is skipped")
+    scores = np.random.default_rng(4).standard_normal((3, 300), dtype=np.float32).astype(ml_dtypes.bfloat16)
+    indices, values = tamis.topk(scores, 5, values=True)
+    assert np.array_equal(indices, reference.topk(scores.astype(np.float32), 5)[0])
+    assert values.dtype == scores.dtype and (values == np.take_along_axis(scores, indices, 1)).all()
+
+
+def test_threads():
+    """Calls of many threads at once, each with its own arrays."""
+    rng = np.random.default_rng(6)
+    inputs = [rng.standard_normal((4, 5000), dtype=np.float32) for _ in range(16)]
+    with ThreadPoolExecutor(8) as pool:
+        for scores, indices in zip(inputs, pool.map(lambda scores: tamis.topk(scores, 50), inputs), strict=True):
+            assert np.array_equal(indices, reference.topk(scores, 50)[0])
 
 
 def test_row_ends():

@@ -1,5 +1,7 @@
 """PyTorch tensors on the CPU: no copies, the operators and the compiler."""
 
+import doctest
+
 import numpy as np
 import pytest
 
@@ -174,3 +176,8 @@ def test_compile_of_the_plain_function():
 
     scores = normal(2, 50)
     assert torch.equal(torch.compile(best, backend="eager")(scores), best(scores))
+
+
+def test_examples_of_the_documentation():
+    failed, attempted = doctest.testmod(tamis.torch)
+    assert failed == 0 and attempted > 0

@@ -1,5 +1,6 @@
 """vLLM's call shapes. vLLM itself is not needed: install() is tried on modules that stand for it."""
 
+import doctest
 import sys
 import types
 
@@ -176,3 +177,8 @@ def test_entry_point():
     if not found:
         pytest.skip("tamis is not installed as a distribution here")
     assert found[0].load() is vllm.plugin
+
+
+def test_examples_of_the_documentation():
+    failed, attempted = doctest.testmod(vllm)
+    assert failed == 0 and attempted > 0

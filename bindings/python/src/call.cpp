@@ -26,7 +26,8 @@ const DlExchangeApi* exchange_api(PyTypeObject* type) {
   return api;
 }
 
-const ArrayType& array_type(nb::handle array) {
+// By value: whatever runs Python code may let another thread add a type meanwhile.
+ArrayType array_type(nb::handle array) {
   static std::vector<ArrayType> known;  // guarded by the interpreter's lock
   auto* type = reinterpret_cast<PyTypeObject*>(array.type().ptr());
   for (const ArrayType& entry : known) {
@@ -118,7 +119,7 @@ Call::~Call() {
 }
 
 Call::Imported Call::import(nb::handle array, const char* name) {
-  const ArrayType& type = array_type(array);
+  const ArrayType type = array_type(array);
   if (like_.ptr() == nullptr) {
     like_ = array;
     api_ = type.api;
@@ -145,11 +146,14 @@ Call::Imported Call::import(nb::handle array, const char* name) {
 // By the buffer protocol, which also tells what is read-only. Extension dtypes (ml_dtypes' bfloat16) do not have it, so
 // these are read as integers of their size.
 Call::Imported Call::import_numpy(nb::handle array, const char* name) {
-  DlDataType dl{};
-  const std::string dtype = nb::cast<std::string>(array.attr("dtype").attr("str"));
+  const nb::object numpy_dtype = array.attr("dtype");
+  const std::string dtype = nb::cast<std::string>(numpy_dtype.attr("str"));  // such as "<f4"
+  // numpy's letters at the places of DLPack's codes; extension dtypes have the letter V and are known by name.
+  const std::size_t code = std::string_view("iuf?_cb").find(dtype[1]);
+  DlDataType dl{static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * std::atoi(dtype.c_str() + 2)), 1};
   nb::object owner = nb::borrow(array);
-  if (dtype[1] == 'V' || dtype[0] == '>') {
-    const std::string known = nb::cast<std::string>(array.attr("dtype").attr("name"));
+  if (code == std::string_view::npos || dtype[0] == '>') {
+    const std::string known = nb::cast<std::string>(numpy_dtype.attr("name"));
     const auto* row =
         std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const DTypeRow& r) { return known == r.numpy_name; });
     if (dtype[0] == '>' || row == std::end(kDTypes)) {
@@ -157,10 +161,6 @@ Call::Imported Call::import_numpy(nb::handle array, const char* name) {
     }
     dl = row->dl;
     owner = array.attr("view")(dl.bits == 16 ? "uint16" : "uint8");
-  } else {
-    const std::string_view kinds = "iuf?_cb";  // numpy's letters at the place of DLPack's codes
-    const auto code = static_cast<std::uint8_t>(std::min(kinds.find(dtype[1]), kinds.size()));
-    dl = {code, static_cast<std::uint8_t>(8 * std::atoi(dtype.c_str() + 2)), 1};
   }
   auto buffer = std::make_unique<Py_buffer>();
   if (PyObject_GetBuffer(owner.ptr(), buffer.get(), PyBUF_STRIDED_RO) != 0) nb::raise_python_error();
@@ -179,6 +179,8 @@ Call::Imported Call::import_capsule(nb::handle array, const char* name) {
               ", must be an array (numpy, torch, cupy, jax or whatever has "
               "__dlpack__)");
   }
+  // jax's arrays never change, which its capsules say in some versions only.
+  const bool immutable = name_of_type(array).starts_with("jax");
   // An unused capsule frees what it holds when it dies, so keeping it is keeping the array.
   const nb::object capsule = kept_.emplace_back(arrays_helper("export")(array));
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned") != 0) {
@@ -186,11 +188,11 @@ Call::Imported Call::import_capsule(nb::handle array, const char* name) {
         static_cast<DlManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
     TAMIS_CHECK(managed->version.major == 1, Status::kUnsupported, op_, ": ", name, " comes by DLPack ",
                 managed->version.major, ".", managed->version.minor, ", must be 1");
-    return {managed->tensor, (managed->flags & kDlReadOnly) != 0};
+    return {managed->tensor, immutable || (managed->flags & kDlReadOnly) != 0};
   }
   const auto* managed = static_cast<DlManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
   if (managed == nullptr) nb::raise_python_error();
-  return {managed->tensor, false};
+  return {managed->tensor, immutable};
 }
 
 template <typename Pointer>

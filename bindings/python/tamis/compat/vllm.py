@@ -1,7 +1,8 @@
 """vLLM's top-k entry points on tamis.
 
-Written against vLLM's main branch of September 2026 (vllm/_custom_ops.py, csrc/topk.cu, and
-vllm/model_executor/layers/indexer_topk.py, documented at docs.vllm.ai/en/latest as of 2026-09-23). install() puts
+Written against vLLM 0.30, its main branch of September 2026 (vllm/_custom_ops.py, csrc/topk.cu, and
+vllm/model_executor/layers/indexer_topk.py, documented at docs.vllm.ai/en/latest as of 2026-09-23). Not run with vLLM
+itself: its entry points are stood for by modules of the tests. install() puts
 these functions behind vLLM's own; with TAMIS_VLLM=1 in the environment vLLM does so itself, through its plugins.
 
 Results differ from vLLM's kernels where those leave them open: the set is exact, of equal scores the lower position
