@@ -22,6 +22,8 @@ from pathlib import Path
 import torch
 
 import tamis
+import tamis.torch
+from tamis.compat import vllm
 
 BATCH, REPEATS = 200, 41  # CUDA's queue takes 1,024 launches before a launch waits
 GOAL_US = 6.0
@@ -83,6 +85,8 @@ def main():
         "topk, out=": lambda: tamis.topk(scores, 64, num_threads=1, out=out),
         "topk, out= and row_ends": lambda: tamis.topk(scores, 64, row_ends=ends, num_threads=1, out=out),
         "topk, new output": lambda: tamis.topk(scores, 64, num_threads=1),
+        "vllm.persistent_topk": lambda: vllm.persistent_topk(scores, ends, out, None, 64, 512),
+        "torch.ops.tamis.topk_out": lambda: torch.ops.tamis.topk_out(scores, 64, None, ends, out=out),
         "torch.topk": lambda: torch.topk(scores, 64),
     }
     bare = bare_launch_us() if device == "cuda" else 0.0
