@@ -37,7 +37,7 @@ __all__ = [
 def _row_ends(seq_lens: Tensor, next_n: int, num_rows: int) -> Tensor:
     """One end a row, on the device of seq_lens: as given, or seq_len - next_n + 1 + i for row i of a request."""
     if seq_lens.numel() == num_rows:
-        return seq_lens.reshape(-1)
+        return seq_lens if seq_lens.dim() == 1 else seq_lens.reshape(-1)
     if next_n < 1 or seq_lens.numel() * next_n != num_rows:
         raise ValueError(
             f"topk: seq_lens has {seq_lens.numel()} elements, must have num_rows = {num_rows}, or with next_n = "
@@ -61,7 +61,7 @@ def _rows_of(logits: Tensor, num_rows: int, stride0: int, stride1: int) -> Tenso
 
 
 def _head(indices: Tensor, num_rows: int, topk: int) -> Tensor:
-    return indices if tuple(indices.shape) == (num_rows, topk) else indices[:num_rows, :topk]
+    return indices if indices.shape == (num_rows, topk) else indices[:num_rows, :topk]
 
 
 def top_k_per_row_decode(
