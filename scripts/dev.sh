@@ -240,7 +240,7 @@ pip_build() {
   local venv=$1
   shift
   CC=${CC:-cc} CXX=${CXX:-c++} CMAKE_BUILD_PARALLEL_LEVEL=$jobs PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    "$venv/bin/python" -m pip --quiet "$@" -C "cmake.define.TAMIS_WERROR=$werror"
+    "$venv/bin/python" -m pip --quiet "$@" --config-settings "cmake.define.TAMIS_WERROR=$werror"
 }
 
 command_python-test() {
@@ -252,7 +252,7 @@ command_python-test() {
     "${PYTHON:-python3}" -m venv "$venv"
   fi
   say "building the wheel for $("$venv/bin/python" --version) and installing it into $venv"
-  pip_build "$venv" install '.[test]' -C 'build-dir=build/python-{wheel_tag}'
+  pip_build "$venv" install '.[test]' --config-settings 'build-dir=build/python-{wheel_tag}'
   say "running tests/python"
   "$venv/bin/python" -m pytest tests/python "$@"
 }
@@ -264,9 +264,10 @@ command_python-stage() {
   "${PYTHON:-python3}" -m venv "$venv"
   rm -rf "$stage" "$stage.tar.xz"
   mkdir -p "$stage"
-  pip_build "$venv" wheel . --no-deps -w "$stage" -C 'build-dir=build/python-stage-{wheel_tag}' \
-    -C cmake.define.TAMIS_CUDA=on -C "cmake.define.TAMIS_CUDA_ARCHS=${TAMIS_CUDA_ARCHS:-90a}" \
-    -C cmake.define.TAMIS_PYTHON_BUNDLE=ON
+  pip_build "$venv" wheel . --no-deps -w "$stage" --config-settings 'build-dir=build/python-stage-{wheel_tag}' \
+    --config-settings cmake.define.TAMIS_CUDA=on \
+    --config-settings "cmake.define.TAMIS_CUDA_ARCHS=${TAMIS_CUDA_ARCHS:-90a}" \
+    --config-settings cmake.define.TAMIS_PYTHON_BUNDLE=ON
   cp -r --parents pyproject.toml tests/python bench/python examples models/tiny-v4 scripts/gpu_python_test.sh "$stage"
   git describe --always --dirty --abbrev=12 >"$stage/COMMIT" 2>/dev/null || echo unknown >"$stage/COMMIT"
   find "$stage" -name __pycache__ -prune -exec rm -r {} +
