@@ -154,7 +154,7 @@ def test_wrong_devices():
     scores = normal(2, 100)
     with pytest.raises(ValueError, match="topk: row_ends is on cpu, must be on cuda:0 like scores"):
         tamis.topk(scores, 2, row_ends=lengths(1, 2, device="cpu"))
-    with pytest.raises(ValueError, match="topk: indices is on cuda:0, must be on cpu like scores"):
+    with pytest.raises(ValueError, match="topk: out is on cuda:0, must be on cpu like scores"):
         tamis.topk(scores.cpu(), 2, out=torch.empty(2, 2, dtype=INT32, device="cuda"))
     with pytest.raises(ValueError, match="topk: out shares memory with scores"):
         tamis.topk(scores, 2, out=scores.view(INT32)[:, 1:3])

@@ -48,7 +48,9 @@ def test_dtypes_beyond_numbers(dtype):
         (r"scores has 5 dimensions, must have 1 to 4", {"scores": SCORES.reshape(1, 1, 1, 2, 8)}),
         (r"row_ends is int32 \[3\], must be int32 \[2\]", {"row_ends": np.zeros(3, np.int32)}),
         (r"row_ends has 0 dimensions", {"row_ends": np.zeros((), np.int32)}),
-        (r"indices is int32 \[2, 3\], must be int32 or int64 \[2, 4\]", {"out": OUT[:, :3]}),
+        (r"out is int32 \[2, 3\], must be int32 \[2, 4\]", {"out": OUT[:, :3]}),
+        (r"out has stride 2 in its last dimension", {"out": np.zeros((2, 8), np.int32)[:, ::2]}),
+        (r"values is fp32 \[2, 8\], must be fp32 \[2, 4\]", {"values": SCORES.copy()}),
         (r"scores has stride 2 in its last dimension, must be contiguous", {"scores": SCORES[:, ::2]}),
         (r"scores has stride -1 in its last dimension", {"scores": SCORES[:, ::-1]}),
         (r"k is -1, must be at least 0", {"k": -1}),
@@ -109,7 +111,7 @@ def test_overlapping_output():
     assert tamis.topk(scores, 4, out=memory[:, 8:12].view(np.int32)).tolist() == [[0, 1, 2, 3]] * 2
     # Rows of an output that lie on each other.
     rows = np.lib.stride_tricks.as_strided(np.zeros(8, np.int32), (2, 4), (8, 4))
-    with pytest.raises(ValueError, match="topk: indices has row stride 2, must be at least 4"):
+    with pytest.raises(ValueError, match="topk: out has row stride 2, must be at least 4"):
         tamis.topk(SCORES, 4, out=rows)
 
 

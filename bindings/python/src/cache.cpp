@@ -22,8 +22,10 @@ nb::object read(nb::handle cache, nb::handle slots, nb::handle out) {
   Call call("cache_read");
   const ConstTensorView where = call.input(slots, "slots", kInt32Or64);
   const ConstPagedCache paged = call.input_cache(cache, "cache");
-  const Output rows = out.is_none() ? call.output_or_new(out, "out", {DType::kFloat32}, {where.size(0), paged.head_dim})
-                                    : call.output_or_new(out, "out", kFloatOrBf16, {});
+  TAMIS_CHECK(where.rank() == 1, Status::kInvalidArgument, "cache_read: slots has ", where.rank(),
+              " dimensions, must have 1");
+  const Output rows =
+      call.output_or_new(out, "out", DType::kFloat32, {where.size(0), paged.head_dim}, {DType::kBFloat16});
   call.check_overlaps();
   call.run([&] { cache_read(paged, where, rows.view); });
   return call.result(rows);

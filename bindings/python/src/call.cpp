@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/tensor_check.hpp"
+
 namespace tamis::python {
 namespace {
 
@@ -68,7 +70,7 @@ std::string dtype_text(const DlDataType& dl) {
   return core::concat(code, int{dl.bits}, dl.lanes == 1 ? "" : core::concat("x", dl.lanes));
 }
 
-std::string names_of(std::initializer_list<DType> dtypes) {
+std::string names_of(std::span<const DType> dtypes) {
   std::string text;
   for (DType dtype : dtypes) text += core::concat(text.empty() ? "" : " or ", dtype_name(dtype));
   return text;
@@ -122,6 +124,7 @@ Call::Imported Call::import(nb::handle array, const char* name) {
   const ArrayType type = array_type(array);
   if (like_.ptr() == nullptr) {
     like_ = array;
+    like_name_ = name;
     api_ = type.api;
     numpy_ = type.numpy;
   }
@@ -196,8 +199,7 @@ Call::Imported Call::import_capsule(nb::handle array, const char* name) {
 }
 
 template <typename Pointer>
-BasicTensorView<Pointer> Call::view(nb::handle array, const char* name, std::initializer_list<DType> dtypes,
-                                    bool written) {
+BasicTensorView<Pointer> Call::view(nb::handle array, const char* name, std::span<const DType> dtypes, bool written) {
   if (array.is_none()) fail_type(op_, ": ", name, " is None, must be an array of ", names_of(dtypes));
   const Imported imported = import(array, name);
   const DlTensor& t = imported.tensor;
@@ -262,7 +264,7 @@ void Call::check_overlaps() const {
 }
 
 ConstTensorView Call::input(nb::handle array, const char* name, std::initializer_list<DType> dtypes) {
-  return view<const void*>(array, name, dtypes, false);
+  return view<const void*>(array, name, std::span(dtypes.begin(), dtypes.size()), false);
 }
 
 ConstTensorView Call::optional_input(nb::handle array, const char* name, std::initializer_list<DType> dtypes) {
@@ -271,14 +273,24 @@ ConstTensorView Call::optional_input(nb::handle array, const char* name, std::in
 }
 
 TensorView Call::output(nb::handle array, const char* name, std::initializer_list<DType> dtypes) {
-  return view<void*>(array, name, dtypes, true);
+  return view<void*>(array, name, std::span(dtypes.begin(), dtypes.size()), true);
 }
 
-Output Call::output_or_new(nb::handle array, const char* name, std::initializer_list<DType> dtypes,
-                           std::initializer_list<std::int64_t> shape) {
+Output Call::output_or_new(nb::handle array, const char* name, DType dtype, std::initializer_list<std::int64_t> shape,
+                           std::initializer_list<DType> or_dtypes) {
   if (array.ptr() == Py_False) return {nb::none(), {}};
-  if (array.is_none() || array.ptr() == Py_True) return make(name, *dtypes.begin(), shape);
-  return {nb::borrow(array), output(array, name, dtypes)};
+  if (array.is_none() || array.ptr() == Py_True) return make(name, dtype, shape);
+  std::array<DType, std::size(kDTypes)> dtypes{dtype};
+  std::size_t num_dtypes = 1;
+  for (DType other : or_dtypes) {
+    if (other != dtype) dtypes[num_dtypes++] = other;
+  }
+  const auto given = view<void*>(array, name, std::span(dtypes.data(), num_dtypes), true);
+  TAMIS_CHECK(given.device() == device_, Status::kInvalidArgument, op_, ": ", name, " is on ",
+              core::describe(given.device()), ", must be on ", core::describe(device_), " like ", like_name_);
+  core::check_view(given, {op_, name, {given.dtype()}, shape}, device_);
+  core::check_row_stride(given, op_, name);
+  return {nb::borrow(array), given};
 }
 
 Output Call::make(const char* name, DType dtype, std::initializer_list<std::int64_t> shape) {
@@ -335,8 +347,8 @@ BasicPagedCache<Pointer> Call::cache(nb::handle cache, const char* name, bool wr
   if (PyTuple_Check(cache.ptr()) == 0 || PyTuple_Size(cache.ptr()) != 5) {
     fail_type(op_, ": ", name, " is ", name_of_type(cache), ", must be a tamis.PagedCache");
   }
-  const auto data =
-      view<Pointer>(cache[0], name, {DType::kUInt8, DType::kFloat32, DType::kBFloat16, DType::kFloat8E4M3}, written);
+  static constexpr DType kStored[] = {DType::kUInt8, DType::kFloat32, DType::kBFloat16, DType::kFloat8E4M3};
+  const auto data = view<Pointer>(cache[0], name, kStored, written);
   BasicPagedCache<Pointer> paged;
   paged.layout = choice(cache[1], "layout", kCacheLayouts);
   paged.head_dim = integer(cache[2], "head_dim");

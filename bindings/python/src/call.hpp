@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -69,10 +70,11 @@ class Call {
   /// @throws ValueError, in addition, if it is read-only.
   TensorView output(nb::handle array, const char* name, std::initializer_list<DType> dtypes);
 
-  /// An array that is written, or a new one of the caller's library and device (of the first dtype) if `array` is None
-  /// or True; absent if it is False.
-  Output output_or_new(nb::handle array, const char* name, std::initializer_list<DType> dtypes,
-                       std::initializer_list<std::int64_t> shape);
+  /// An array of this shape that is written: the caller's own, of this dtype or one that will do as well; or a new one
+  /// of the caller's library and device if `array` is None or True; absent if it is False.
+  /// @throws ValueError, in addition, for another shape or device, or rows that lie on each other.
+  Output output_or_new(nb::handle array, const char* name, DType dtype, std::initializer_list<std::int64_t> shape,
+                       std::initializer_list<DType> or_dtypes = {});
 
   /// A cache: the tuple (data, layout, head_dim, page_size, scale) that tamis.PagedCache is. As an input, None is
   /// absent.
@@ -139,7 +141,7 @@ class Call {
   Imported import_numpy(nb::handle array, const char* name);
   Imported import_capsule(nb::handle array, const char* name);
   template <typename Pointer>
-  BasicTensorView<Pointer> view(nb::handle array, const char* name, std::initializer_list<DType> dtypes, bool written);
+  BasicTensorView<Pointer> view(nb::handle array, const char* name, std::span<const DType> dtypes, bool written);
   template <typename Pointer>
   BasicPagedCache<Pointer> cache(nb::handle cache, const char* name, bool written);
   Output make(const char* name, DType dtype, std::initializer_list<std::int64_t> shape);
@@ -149,6 +151,7 @@ class Call {
   const char* op_;
   Device device_{};
   nb::handle like_;  // the first array
+  const char* like_name_ = nullptr;
   const DlExchangeApi* api_ = nullptr;
   bool numpy_ = false;
   std::array<Extent, kMostArrays> extents_{};

@@ -68,12 +68,12 @@ nb::object index_query(nb::handle q, nb::handle weights, nb::handle positions, n
                        : args.format == IndexFormat::kBFloat16 ? DType::kBFloat16
                                                                : DType::kUInt8;
   const Output queries =
-      index_q.is_none() ? call.output_or_new(index_q, "index_q", {stored}, {tokens, heads, mxfp4 ? width / 2 : width})
-                        : call.output_or_new(index_q, "index_q", kQueries, {});
+      call.output_or_new(index_q, "index_q", stored, {tokens, heads, mxfp4 ? width / 2 : width}, kQueries);
   Output scales;
-  if (mxfp4) scales = call.output_or_new(index_q_scale, "index_q_scale", {DType::kUInt8}, {tokens, heads, 4});
-  else if (!index_q_scale.is_none()) scales = call.output_or_new(index_q_scale, "index_q_scale", {DType::kUInt8}, {});
-  const Output scaled = call.output_or_new(index_weights, "index_weights", kFloat, {tokens, heads});
+  if (mxfp4 || !index_q_scale.is_none()) {
+    scales = call.output_or_new(index_q_scale, "index_q_scale", DType::kUInt8, {tokens, heads, 4});
+  }
+  const Output scaled = call.output_or_new(index_weights, "index_weights", DType::kFloat32, {tokens, heads});
   args.index_q = queries.view;
   args.index_q_scale = scales.view;
   args.index_weights = scaled.view;
@@ -94,9 +94,8 @@ nb::object index_logits(nb::handle index_q, nb::handle index_weights, nb::handle
                                  row_to_table, row_starts, max_columns});
   args.clean = clean;
   args.num_threads = static_cast<int>(call.integer(num_threads, "num_threads"));
-  const Output logits =
-      out.is_none() ? call.output_or_new(out, "out", kFloat, {args.score.index_q.size(0), args.score.max_columns})
-                    : call.output_or_new(out, "out", kFloatOrBf16, {});
+  const Output logits = call.output_or_new(out, "out", DType::kFloat32,
+                                           {args.score.index_q.size(0), args.score.max_columns}, {DType::kBFloat16});
   args.logits = logits.view;
   args.stream = call.stream();
   call.check_overlaps();
@@ -130,11 +129,9 @@ nb::object index_topk(nb::handle index_q, nb::handle index_weights, nb::handle i
   }
   args.num_threads = static_cast<int>(call.integer(num_threads, "num_threads"));
   const std::int64_t rows = args.score.index_q.size(0);
-  const bool wide = call.choice(index_dtype, "index_dtype", kIndexDTypes) == DType::kInt64;
-  const Output indices = out.is_none()
-                             ? call.output_or_new(out, "out", {wide ? DType::kInt64 : DType::kInt32}, {rows, args.k})
-                             : call.output_or_new(out, "out", kInt32Or64, {});
-  const Output winners = call.output_or_new(values, "values", kFloat, {rows, args.k});
+  const Output indices =
+      call.output_or_new(out, "out", call.choice(index_dtype, "index_dtype", kIndexDTypes), {rows, args.k}, kInt32Or64);
+  const Output winners = call.output_or_new(values, "values", DType::kFloat32, {rows, args.k});
   args.indices = indices.view;
   args.values = winners.view;
   args.workspace = call.workspace(workspace, index_topk_workspace_bytes(args), &args.workspace_bytes);

@@ -31,10 +31,9 @@ nb::object sparse_mla(nb::handle q, nb::handle cache, nb::handle topk_indices, n
   args.softmax_scale = softmax_scale;
   args.num_threads = static_cast<int>(call.integer(num_threads, "num_threads"));
   const std::int64_t rows = args.q.size(0), heads = args.q.size(1);
-  const Output attended = out.is_none() ? call.output_or_new(out, "out", {args.q.dtype()}, {rows, heads, kHeadDimV})
-                                        : call.output_or_new(out, "out", kFloatOrBf16, {});
-  const Output sums = call.output_or_new(lse, "lse", kFloat, {rows, heads});
-  const Output most = call.output_or_new(max_logits, "max_logits", kFloat, {rows, heads});
+  const Output attended = call.output_or_new(out, "out", args.q.dtype(), {rows, heads, kHeadDimV}, kFloatOrBf16);
+  const Output sums = call.output_or_new(lse, "lse", DType::kFloat32, {rows, heads});
+  const Output most = call.output_or_new(max_logits, "max_logits", DType::kFloat32, {rows, heads});
   args.out = attended.view;
   args.lse = sums.view;
   args.max_logits = most.view;

@@ -44,12 +44,10 @@ nb::object topk(nb::handle scores, nb::handle k, nb::handle row_starts, nb::hand
     args.ragged_offsets = call.input(ragged_offsets, "ragged_offsets", kInt32Or64);
   }
 
-  const bool wide = call.choice(index_dtype, "index_dtype", kIndexDTypes) == DType::kInt64;
-  const Output indices = out.is_none()
-                             ? call.output_or_new(out, "out", {wide ? DType::kInt64 : DType::kInt32}, {rows, args.k})
-                             : call.output_or_new(out, "out", kInt32Or64, {});
-  const Output winners = call.output_or_new(values, "values", {args.scores.dtype()}, {rows, args.k});
-  const Output proof = call.output_or_new(certificate, "certificate", kInt32, {rows, 4});
+  const Output indices =
+      call.output_or_new(out, "out", call.choice(index_dtype, "index_dtype", kIndexDTypes), {rows, args.k}, kInt32Or64);
+  const Output winners = call.output_or_new(values, "values", args.scores.dtype(), {rows, args.k});
+  const Output proof = call.output_or_new(certificate, "certificate", DType::kInt32, {rows, 4});
   args.indices = indices.view;
   args.values = winners.view;
   args.certificate = proof.view;
@@ -80,7 +78,7 @@ nb::object row_ends(nb::handle seq_lens, nb::handle next_n, nb::handle compress_
               "topk_row_ends: seq_lens is on a GPU, must be on the CPU");
   const std::int64_t n = call.integer(next_n, "next_n");
   TAMIS_CHECK(n >= 1, Status::kInvalidArgument, "topk_row_ends: next_n is ", n, ", must be at least 1");
-  const Output ends = call.output_or_new(out, "out", kInt32, {static_cast<std::int64_t>(lens.size()) * n});
+  const Output ends = call.output_or_new(out, "out", DType::kInt32, {static_cast<std::int64_t>(lens.size()) * n});
   call.check_overlaps();
   topk_row_ends(lens, n, call.integer(compress_ratio, "compress_ratio"), span_of(ends.view, "out"));
   return call.result(ends);
