@@ -27,6 +27,12 @@ def test_import_is_light():
     assert run(f"{call}; print(sorted({heavy} & set(sys.modules)))") == "[]\n"
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux")
+def test_import_leaves_the_driver_alone():
+    code = "import tamis; print('libcuda.so' in open('/proc/self/maps').read())"
+    assert run(code) == "False\n"
+
+
 def test_version():
     assert tamis.__version__.count(".") == 2
 

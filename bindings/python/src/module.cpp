@@ -25,6 +25,8 @@ PyObject* exception_of(tamis::Status status) {
 
 NB_MODULE(_core, m) {
   m.doc() = "The C++ side of tamis. Use the functions of the package, which document these.";
+  // An engine that lives until the interpreter's end, say in a callback of its own, is no news for stderr.
+  nb::set_leak_warnings(false);
   nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
     try {
       std::rethrow_exception(pointer);

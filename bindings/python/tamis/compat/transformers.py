@@ -91,7 +91,7 @@ def attention(
         visible = (attention_mask > -1e4).expand(batch, 1, tokens, entries).reshape(rows, entries)
         counts = visible.sum(dim=1, dtype=torch.int32)
         slots = tamis.topk(visible.float(), int(counts.max()), order="by_value", ragged_offsets=offsets)
-    layout = "bf16" if key.dtype == torch.bfloat16 else "fp32"
+    layout: Any = "bf16" if key.dtype == torch.bfloat16 else "fp32"
     keys = key[:, 0].contiguous()
     out = tamis.sparse_mla(
         query.transpose(1, 2).reshape(rows, heads, head_dim),
@@ -125,8 +125,8 @@ def _register() -> None:
         scores = scorer_forward(self, *args, **kwargs)
         return scores.as_subclass(_IndexScores) if getattr(_layer, "ours", False) else scores
 
-    model.DeepseekV4Attention.forward = layer
-    model.DeepseekV4IndexerScorer.forward = scorer
+    model.DeepseekV4Attention.forward = layer  # type: ignore[method-assign]
+    model.DeepseekV4IndexerScorer.forward = scorer  # type: ignore[method-assign]
 
 
 _register()
