@@ -20,14 +20,24 @@ namespace tamis::cli {
 
 void print_rules(const std::vector<RuleLine>& rules) {
   std::size_t choice_width = 0, limits_width = 0;
+  bool measured = false;
   for (const RuleLine& rule : rules) {
     choice_width = std::max(choice_width, rule.choice.size());
     limits_width = std::max(limits_width, rule.limits.size());
+    measured = measured || rule.measured != nullptr;
   }
   print_out("rules, the first that fits is taken:\n");
   for (const RuleLine& rule : rules) {
-    print_out("{} {:{}}  {:{}}  {}\n", rule.chosen ? "->" : "  ", rule.choice, choice_width, rule.limits, limits_width,
-              rule.why);
+    const char* mark = rule.chosen ? "->" : "  ";
+    if (measured) {
+      // Too long for a line.
+      print_out("{} {:{}}  {}\n", mark, rule.choice, choice_width, rule.limits);
+      const std::size_t indent = choice_width + 5;
+      print_out("{:{}}{}\n", "", indent, rule.why);
+      if (rule.measured != nullptr) print_out("{:{}}measured: {}\n", "", indent, rule.measured);
+    } else {
+      print_out("{} {:{}}  {:{}}  {}\n", mark, rule.choice, choice_width, rule.limits, limits_width, rule.why);
+    }
   }
 }
 
@@ -35,6 +45,7 @@ Json rules_json(const std::vector<RuleLine>& rules) {
   Json list = Json::array();
   for (const RuleLine& rule : rules) {
     list.push_back({{"choice", rule.choice}, {"limits", rule.limits}, {"why", rule.why}, {"chosen", rule.chosen}});
+    if (rule.measured != nullptr) list.back()["measured"] = rule.measured;
   }
   return list;
 }

@@ -16,6 +16,7 @@ struct RuleLine {
   std::string choice, limits;
   const char* why;
   bool chosen = false;
+  const char* measured = nullptr;  // where there is a measurement
 };
 
 void print_rules(const std::vector<RuleLine>& rules);

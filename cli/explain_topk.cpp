@@ -164,7 +164,7 @@ void explain_on_gpu(const ExplainTopk& options, bool with_shape) {
   }
   std::vector<RuleLine> rules;
   for (const TopkCudaRule& rule : topk_cuda_rules())
-    rules.push_back({rule.name, rule.limits, rule.why, &rule == chosen});
+    rules.push_back({rule.name, rule.limits, rule.why, &rule == chosen, rule.measured});
   json["rules"] = rules_json(rules);
   if (options.json) {
     print_out("{}\n", json.dump());

@@ -18,6 +18,8 @@ build_packages=(cmake ninja-build g++ pkg-config libhwy-dev libtbb-dev libdnnl-d
 format_packages=(clang-format-14)
 fuzz_packages=(clang libclang-rt-14-dev)
 charts_packages=(python3)
+# ccache: the wheel is built in its own folder from the same sources, and takes the objects of the release build.
+python_packages=(python3-dev python3-venv ccache)
 
 # --- Small helpers ---------------------------------------------------------------------------------------------------
 
@@ -31,8 +33,8 @@ Usage: scripts/dev.sh COMMAND [ARGUMENTS]
 
   run [ARGS]            Build, then let the small model in models/tiny-v4 write. ARGS that begin with a dash go to
                         `tamis generate`; anything else is a whole command line for tamis.
-  test [OP ...] [-- ...] Build and run the tests; with names only those of these folders of tests/. What follows a
-                        dash or -- goes to ctest.
+  test [OP ...] [-- ...] Build and run the tests; with names only those of these folders of tests/ (python: python-test).
+                        What follows a dash or -- goes to ctest.
   build [PRESET]        Build a preset of CMakePresets.json (default: release) into build/PRESET.
   format [--check]      Run clang-format over the sources, or only say what it would change.
   sanitize [KIND] [OP ...]
@@ -42,10 +44,14 @@ Usage: scripts/dev.sh COMMAND [ARGUMENTS]
                         tests/package against each.
   fuzz [SECONDS]        Build the fuzz targets and run each for SECONDS (default 60) on a corpus kept in build/fuzz.
   charts [--check]      Draw the charts and the README's figures from docs/measurements, or say whether they are up to date.
+  python-test [...]     Build the wheel, install it into a fresh virtual environment in build/ and run tests/python there.
+                        Arguments go to pytest. Tests of PyTorch need TAMIS_VENV.
   gpu-test              Build and run the GPU tests: every case on every CUDA algorithm, then the small ones under the tools
                         of compute-sanitizer. With TAMIS_STAGE=FOLDER runs the programs of a stage and builds nothing.
   gpu-stage             Fill .gpu-stage/ with tamis, the GPU tests and the shared libraries they need, for a GPU machine
                         that has none of our packages, and pack it into .gpu-stage/stage.tar.xz.
+  python-stage          Build a wheel that brings its shared libraries and pack it with the Python tests into
+                        .gpu-stage/python.tar.xz, for a GPU machine: scripts/gpu_python_test.sh runs them there.
   setup                 Install the Debian packages that a build needs. Every command does this by itself.
   clean                 Remove build/ and .gpu-stage/.
   help                  This text.
@@ -63,6 +69,8 @@ Environment:
   TAMIS_CUDA_ARCHS=LIST GPU architectures of gpu-stage, e.g. '90a;100f' (default: 90a).
   TAMIS_STAGE=FOLDER    For gpu-test: the unpacked stage to run.
   TAMIS_LOGS=FOLDER     Where gpu-test keeps what its programs print (default: build/gpu-test).
+  PYTHON=PROGRAM        The Python that python-test and python-stage build for (default: python3).
+  TAMIS_VENV=FOLDER     For python-test: an environment of yours, with PyTorch for instance, instead of a fresh one.
   TAMIS_NO_SETUP=1      Install nothing; CMake then says what it misses.
 HELP
 }
@@ -213,10 +221,59 @@ The code of cedar is "
 }
 
 command_test() {
+  if [[ ${1:-} == python ]]; then
+    shift
+    command_python-test "$@"
+    return
+  fi
   select_tests "$@"
   command_setup
+  need "${python_packages[@]}"  # before the first build, so that it fills the compiler cache
   configure_preset release
   build_and_test release
+  if (($# == 0)); then command_python-test; fi
+}
+
+# pip_build VENV PIP_ARGUMENTS ...: pip with this repository's settings of the build. The compiler is named as CMake names
+# it by itself, and build folders lie as deep as build/release: so the compiler cache serves both.
+pip_build() {
+  local venv=$1
+  shift
+  CC=${CC:-cc} CXX=${CXX:-c++} CMAKE_BUILD_PARALLEL_LEVEL=$jobs PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    "$venv/bin/python" -m pip --quiet "$@" --config-settings "cmake.define.TAMIS_WERROR=$werror"
+}
+
+command_python-test() {
+  command_setup
+  need "${python_packages[@]}"
+  local venv=${TAMIS_VENV:-build/python-venv}
+  if [[ -z ${TAMIS_VENV:-} ]]; then
+    rm -rf "$venv"
+    "${PYTHON:-python3}" -m venv "$venv"
+  fi
+  say "building the wheel for $("$venv/bin/python" --version) and installing it into $venv"
+  pip_build "$venv" install '.[test]' --config-settings 'build-dir=build/python-{wheel_tag}'
+  say "running tests/python"
+  "$venv/bin/python" -m pytest tests/python "$@"
+}
+
+command_python-stage() {
+  local stage=.gpu-stage/python venv=build/python-stage-venv
+  command_setup
+  need "${python_packages[@]}"
+  "${PYTHON:-python3}" -m venv "$venv"
+  rm -rf "$stage" "$stage.tar.xz"
+  mkdir -p "$stage"
+  pip_build "$venv" wheel . --no-deps -w "$stage" --config-settings 'build-dir=build/python-stage-{wheel_tag}' \
+    --config-settings cmake.define.TAMIS_CUDA=on \
+    --config-settings "cmake.define.TAMIS_CUDA_ARCHS=${TAMIS_CUDA_ARCHS:-90a}" \
+    --config-settings cmake.define.TAMIS_PYTHON_BUNDLE=ON
+  cp -r --parents pyproject.toml tests/python bench/python examples models/tiny-v4 scripts/gpu_python_test.sh "$stage"
+  git describe --always --dirty --abbrev=12 >"$stage/COMMIT" 2>/dev/null || echo unknown >"$stage/COMMIT"
+  find "$stage" -name __pycache__ -prune -exec rm -r {} +
+  tar cJf "$stage.tar.xz" -C "$stage" .
+  say "$stage.tar.xz: $(du -sh "$stage.tar.xz" | cut -f1), $(cd "$stage" && echo ./*.whl). On the other machine: mkdir DIR;
+   tar xJf python.tar.xz -C DIR; DIR/scripts/gpu_python_test.sh LOG_FOLDER"
 }
 
 command_format() {
@@ -364,7 +421,7 @@ command_clean() {
 command=${1:-help}
 if (($# > 0)); then shift; fi
 case $command in
-  build | charts | clean | format | fuzz | gpu-stage | gpu-test | package | run | sanitize | setup | test) "command_$command" "$@" ;;
+  build | charts | clean | format | fuzz | gpu-stage | gpu-test | package | python-stage | python-test | run | sanitize | setup | test) "command_$command" "$@" ;;
   help | -h | --help) show_help ;;
   *)
     show_help >&2

@@ -118,19 +118,17 @@ struct TopkCudaRule {
   std::int64_t max_k;           // likewise; kTopkFilterK: topk_filter_max_k(); 0: only by value
   std::int64_t max_k_by_value;  // likewise; 0: not by value
   // When it is the best choice, beyond that.
-  double max_rows_per_sm;
-  std::int64_t min_width;
+  bool (*best)(const TopkCase& c, const TopkGpu& gpu);
   const char* limits;  // all of the above, in words
   const char* why;
+  const char* measured;  // on an H200, graph replay: docs/measurements/topk_h200.jsonl, topk_algorithms_h200.jsonl
 
   constexpr std::int64_t k_limit(const TopkCase& c, const TopkGpu& gpu) const;
   constexpr bool can(const TopkCase& c, const TopkGpu& gpu) const {
     return (!whole_rows_only || c.width <= c.k) && c.width <= max_width && k_limit(c, gpu) > 0 &&
            std::min(c.k, c.width) <= k_limit(c, gpu);
   }
-  constexpr bool fits(const TopkCase& c, const TopkGpu& gpu) const {
-    return can(c, gpu) && static_cast<double>(c.rows) <= max_rows_per_sm * gpu.num_sms && c.width >= min_width;
-  }
+  constexpr bool fits(const TopkCase& c, const TopkGpu& gpu) const { return can(c, gpu) && best(c, gpu); }
 };
 
 inline constexpr std::int64_t kTopkFilterK = -1;
@@ -139,21 +137,35 @@ constexpr std::int64_t TopkCudaRule::k_limit(const TopkCase& c, const TopkGpu& g
   return limit == kTopkFilterK ? topk_filter_max_k(gpu) : limit;
 }
 
-inline constexpr double kTopkAnyRows = 1e18;
+constexpr bool topk_always(const TopkCase&, const TopkGpu&) { return true; }
+
 inline constexpr TopkCudaRule kTopkCudaRules[] = {
-    {TopkAlgorithm::kIdentity, "identity", true, kTopkAnyK, kTopkAnyK, 0, kTopkAnyRows, 0, "width <= k, not by value",
-     "every position wins, so no score is compared"},
-    {TopkAlgorithm::kRegisters, "registers", false, 16384, kTopkAnyK, 4096, kTopkAnyRows, 0,
-     "width <= 16384; by value k <= 4096",
-     "one block holds the row in registers and counts it exactly, without a sample"},
-    {TopkAlgorithm::kGrid, "grid", false, kTopkAnyK, kTopkFilterK, kTopkFilterK, 0.25, 0, "k <= 4096, rows <= SMs / 4",
-     "rows too few to fill the GPU: blocks share them and meet in the workspace, which costs a second launch"},
-    {TopkAlgorithm::kStream, "stream", false, kTopkAnyK, kTopkFilterK, kTopkFilterK, kTopkAnyRows, 0, "k <= 4096",
-     "rows enough for one block each: one pass against a sampled bar, at the speed of reading"},
-    {TopkAlgorithm::kSelect, "select", false, kTopkAnyK, kTopkAnyK, 0, kTopkAnyRows, 0, "not by value",
-     "any k: the exact k-th by several passes over the row, winners leave in order"},
-    {TopkAlgorithm::kCub, "cub", false, kTopkAnyK, 0, kTopkAnyK, kTopkAnyRows, 0, "by value",
-     "any k by value: winners as select finds them, which CUB then sorts in the workspace"},
+    {TopkAlgorithm::kIdentity, "identity", true, kTopkAnyK, kTopkAnyK, 0, topk_always, "width <= k, not by value",
+     "every position wins, so no score is compared", "not apart: it reads no score"},
+    {TopkAlgorithm::kRegisters, "registers", false, 16384, kTopkAnyK, 4096,
+     [](const TopkCase& c, const TopkGpu& gpu) {
+       return c.rows <= gpu.num_sms || c.width < 8192 || c.width < 16 * c.k || c.k > topk_filter_max_k(gpu);
+     },
+     "width <= 16384; by value k <= 4096; rows <= SMs, or width < 8192, or width < 16 k",
+     "one block holds the row in registers and counts it exactly, without a sample",
+     "1 x 8,192, k 2,048: 7.2 us (stream 11.5, select 12.1, grid 14.6); but 256 x 8,192, k 512: 12.5 (stream 10.9)"},
+    {TopkAlgorithm::kGrid, "grid", false, kTopkAnyK, kTopkFilterK, kTopkFilterK,
+     [](const TopkCase& c, const TopkGpu& gpu) {
+       return 4 * c.rows <= gpu.num_sms || (2 * c.rows <= gpu.num_sms && c.k > 1024 && c.width >= 262144);
+     },
+     "k <= 4096; rows <= SMs / 4, or rows <= SMs / 2 with k > 1024 and width >= 262144",
+     "rows too few to fill the GPU: blocks share them and meet in the workspace, which costs a second launch",
+     "1 x 1,048,576, k 512: 17.3 us (stream 63.8, select 1,180); 64 x 262,144: k 2,048 35.3 (stream 37.1), k 512 31.9 "
+     "(stream 28.7)"},
+    {TopkAlgorithm::kStream, "stream", false, kTopkAnyK, kTopkFilterK, kTopkFilterK, topk_always, "k <= 4096",
+     "rows enough for one block each: one pass against a sampled bar, at the speed of reading",
+     "256 x 1,048,576, k 512: 253 us (grid 266); 64 x 262,144, k 512: 28.7 (grid 31.9, select 481)"},
+    {TopkAlgorithm::kSelect, "select", false, kTopkAnyK, kTopkAnyK, 0, topk_always, "not by value",
+     "any k: the exact k-th by several passes over the row, winners leave in order",
+     "64 x 262,144, k 512: 481 us (stream 28.7, which ends at k 4096)"},
+    {TopkAlgorithm::kCub, "cub", false, kTopkAnyK, 0, kTopkAnyK, topk_always, "by value",
+     "any k by value: winners as select finds them, which CUB then sorts in the workspace",
+     "not apart: it is select and a sort"},
 };
 
 /// The rules of CUDA, in the order in which they are tried.
@@ -170,6 +182,10 @@ static_assert(choose_topk_cuda_rule({1, 2048, 2048}, {}).algorithm == TopkAlgori
 static_assert(choose_topk_cuda_rule({1, 2048, 2048, TopkOrder::kByValue}, {}).algorithm == TopkAlgorithm::kRegisters);
 static_assert(choose_topk_cuda_rule({1, 131072, 2048}, {}).algorithm == TopkAlgorithm::kGrid);
 static_assert(choose_topk_cuda_rule({256, 131072, 2048}, {}).algorithm == TopkAlgorithm::kStream);
+static_assert(choose_topk_cuda_rule({256, 8192, 512}, {}).algorithm == TopkAlgorithm::kStream);
+static_assert(choose_topk_cuda_rule({256, 8192, 2048}, {}).algorithm == TopkAlgorithm::kRegisters);
+static_assert(choose_topk_cuda_rule({64, 262144, 2048}, {}).algorithm == TopkAlgorithm::kGrid);
+static_assert(choose_topk_cuda_rule({64, 262144, 512}, {}).algorithm == TopkAlgorithm::kStream);
 static_assert(choose_topk_cuda_rule({1, kTopkAnyK, kTopkAnyK, TopkOrder::kByValue}, {}).algorithm ==
               TopkAlgorithm::kCub);
 

@@ -100,6 +100,7 @@ TEST(ExplainTopkOnGpu, EveryRuleIsReachable) {
               EXPECT_EQ(answer["algorithm"], rule.name);
               EXPECT_EQ(answer["why"], rule.why);
               EXPECT_EQ(chosen(answer)["limits"], rule.limits);
+              EXPECT_EQ(chosen(answer)["measured"], rule.measured);
               EXPECT_EQ(answer["rules"].size(), topk_cuda_rules().size());
               const TopkCudaLayout layout = topk_cuda_layout(c, rule.algorithm, gpu);
               EXPECT_EQ(answer["blocks_a_row"], layout.blocks_per_row);

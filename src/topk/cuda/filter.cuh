@@ -37,6 +37,7 @@ struct FilterStorage {
   SampleStorage sample;
   std::uint32_t num_candidates;  // asked for; above the capacity some were lost
   std::uint32_t num_winners;
+  std::uint32_t next_tile;
   Bar bar;
   alignas(16) Candidate candidates[1];  // capacity of them
 
@@ -67,77 +68,102 @@ __device__ __noinline__ Composite keep_k_best(FilterStorage<kThreads>& s, std::u
   return last;
 }
 
-// A lane's part of a tile.
-template <typename T>
-struct TileVectors {
-  uint4 v[RowTiles<T>::kVectors];
-};
+/// A value that the compiler takes for unknown, so that it stays in a register and is not computed anew in every turn
+/// of a loop.
+__device__ inline std::uint32_t kept(std::uint32_t value) {
+  asm("mov.u32 %0, %1;" : "=r"(value) : "r"(value));
+  return value;
+}
+__device__ inline float kept(float value) { return __uint_as_float(kept(__float_as_uint(value))); }
+
+__device__ inline std::uint32_t shared_address(const void* shared) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+}
 
 /// A warp's tiles between global memory and registers: asynchronous copies into shared memory, which need neither
 /// registers nor L1 while they are on their way. (L1 is what shared memory leaves of it: with 2 x 113 KiB taken, loads
 /// into registers had room for 28 KiB a multiprocessor and reached half of the memory's speed.)
+/// Each warp of the block begins with two tiles of its own; further ones are given to whichever warp asks first, so
+/// that none falls behind.
 template <typename T, int kThreads>
 class TileStream {
  public:
   static constexpr int kVectors = RowTiles<T>::kVectors, kWarps = kThreads / 32;
 
-  /// Tiles first, first + kWarps, ... below end.
-  __device__ TileStream(FilterStorage<kThreads>& s, const RowTiles<T>& tiles, std::uint32_t first, std::uint32_t end)
-      : slots_(&s.tiles[threadIdx.x / 32][0][0][threadIdx.x % 32]), tiles_(tiles), next_(first), end_(end) {}
+  /// Tiles of [begin, end).
+  __device__ TileStream(FilterStorage<kThreads>& s, const RowTiles<T>& tiles, std::uint32_t begin, std::uint32_t end)
+      : slots_(&s.tiles[threadIdx.x / 32][0][0][threadIdx.x % 32]),
+        tiles_(tiles),
+        counter_(shared_address(&s.next_tile)),
+        begin_(begin),
+        end_(end),
+        whole_end_(min(end, tiles.num_vectors / RowTiles<T>::kTileVectors)) {}
 
-  /// Starts the first copies, or starts them again after shared memory served something else.
-  __device__ void start(std::uint32_t tile) {
-    next_ = tile;
+  /// Starts the first copies. A barrier must lie between it and ask().
+  __device__ void start(FilterStorage<kThreads>& s) {
+    if (threadIdx.x == 0) s.next_tile = begin_ + kTileSlots * kWarps;
+    tile_[0] = begin_ + threadIdx.x / 32;
+    tile_[1] = tile_[0] + kWarps;
+    copy_again();
+  }
+  /// Asks for the tile after those.
+  __device__ void ask() {
+    if (threadIdx.x % 32 == 0) {
+      asm volatile("atom.shared.add.u32 %0, [%1], 1;" : "=r"(asked_) : "r"(counter_) : "memory");
+    }
+  }
+  /// Starts the copies that are on their way again, after shared memory served something else.
+  __device__ void copy_again() {
     slot_ = 0;
 #pragma unroll
-    for (int i = 0; i < kTileSlots; ++i) copy_next(i);
+    for (int i = 0; i < kTileSlots; ++i) copy(tile_[i], i);
   }
-  /// The tile that was started first. Its slot is then free.
-  __device__ TileVectors<T> take() {
+  /// The tile that was started first.
+  __device__ std::uint32_t tile() const { return tile_[0]; }
+  __device__ bool done() const { return tile_[0] >= end_; }
+  /// This lane's part of it. Its slot is then free.
+  __device__ void take(uint4 (&part)[kVectors]) const {
     asm volatile("cp.async.wait_group %0;" ::"n"(kTileSlots - 1) : "memory");
-    TileVectors<T> out;
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) out.v[i] = slots_[(slot_ * kVectors + i) * 32];
-    return out;
+    for (int i = 0; i < kVectors; ++i) part[i] = slots_[(slot_ * kVectors + i) * 32];
   }
-  /// Starts the next copy in the slot of the tile that was taken. The tile's values have been looked at by then.
-  __device__ void refill() {
-    copy_next(slot_);
-    slot_ = (slot_ + 1) % kTileSlots;
+  /// Goes on to the next tile and starts a copy in the free slot; what was taken has been looked at by then.
+  __device__ void advance() {
+    const std::uint32_t tile = __shfl_sync(kAllLanes, asked_, 0);
+    copy(tile, slot_);
+    tile_[0] = tile_[1];
+    tile_[1] = tile;
+    slot_ ^= 1U;
+    ask();
   }
   __device__ static void wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
  private:
+  static_assert(kTileSlots == 2);
   uint4* slots_;
   const RowTiles<T>& tiles_;
-  std::uint32_t next_, end_;
-  int slot_ = 0;
+  std::uint32_t counter_, begin_, end_, whole_end_, slot_ = 0, tile_[kTileSlots], asked_ = 0;
 
-  __device__ static void copy(uint4* to, const uint4* from) {
-    asm volatile(
-        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(to))),
-        "l"(from)
-        : "memory");
-  }
-  // A group is closed in any case, so that groups count tiles.
-  __device__ void copy_next(int slot) {
-    uint4* to = slots_ + slot * kVectors * 32;
-    if (next_ < end_) {
-      const std::uint32_t first = next_ * RowTiles<T>::kTileVectors + threadIdx.x % 32;
-      const uint4* from = tiles_.vectors + first;
-      if ((next_ + 1) * RowTiles<T>::kTileVectors <= tiles_.num_vectors) {
+  __device__ void copy(std::uint32_t tile, std::uint32_t slot) const {
+    uint4* to = slots_ + slot * (kVectors * 32);
+    const std::uint32_t first = tile * RowTiles<T>::kTileVectors + threadIdx.x % 32;
+    const uint4* from = tiles_.vectors + first;
+    if (tile < whole_end_) {
 #pragma unroll
-        for (int i = 0; i < kVectors; ++i) copy(to + 32 * i, from + 32 * i);
-      } else {
-        // Past the row's end: NaN in every format, which reaches no bar.
-        for (int i = 0; i < kVectors; ++i) {
-          if (first + 32 * i < tiles_.num_vectors) copy(to + 32 * i, from + 32 * i);
-          else to[32 * i] = make_uint4(0xFFFFFFFFU, 0xFFFFFFFFU, 0xFFFFFFFFU, 0xFFFFFFFFU);
-        }
+      for (int i = 0; i < kVectors; ++i) copy(to + 32 * i, from + 32 * i);
+    } else if (tile < end_) {
+      // The row's end. Past it: NaN in every format, which reaches no bar.
+#pragma unroll 1
+      for (int i = 0; i < kVectors; ++i) {
+        if (first + 32 * i < tiles_.num_vectors) copy(to + 32 * i, from + 32 * i);
+        else to[32 * i] = make_uint4(0xFFFFFFFFU, 0xFFFFFFFFU, 0xFFFFFFFFU, 0xFFFFFFFFU);
       }
     }
+    // A group is closed in any case, so that groups count tiles.
     asm volatile("cp.async.commit_group;" ::: "memory");
-    next_ += kWarps;
+  }
+  __device__ static void copy(uint4* to, const uint4* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
   }
 };
 
@@ -206,47 +232,55 @@ __device__ inline std::uint32_t high_water(std::uint32_t k, std::uint32_t capaci
   return min(capacity / 4 * 3, capacity - k);
 }
 
-/// Fills s.candidates with what reaches the bar of the scores of tiles [begin, end), and of head and tail where told.
-/// s.num_candidates and s.bar are set before (with a barrier) and hold, after the last barrier in here, what was found
-/// and how far the bar has risen. If num_candidates > capacity, candidates were lost; else they are at most
+/// Fills s.candidates with what reaches the bar of the scores of the tiles of a stream, and of head and tail where
+/// told. s.num_candidates and s.bar are set before (with a barrier) and hold, after the last barrier in here, what was
+/// found and how far the bar has risen. If num_candidates > capacity, candidates were lost; else they are at most
 /// high_water().
-/// @param stream  Started at tile begin + warp: early, while the bar was sought.
+/// @param stream  Started early, while the bar was sought.
 template <typename T, int kThreads>
 __device__ void filter_tiles(const RowWindow<T>& window, const RowTiles<T>& tiles, TileStream<T, kThreads>& stream,
-                             std::uint32_t begin, std::uint32_t end, bool with_head, bool with_tail, std::uint32_t k,
-                             std::uint32_t capacity, FilterStorage<kThreads>& s) {
+                             bool with_head, bool with_tail, std::uint32_t k, std::uint32_t capacity,
+                             FilterStorage<kThreads>& s) {
   using Format = ScoreFormat<T>;
   constexpr int kVectors = RowTiles<T>::kVectors;
   constexpr int kMostAttempts = 4;
-  const std::uint32_t most = high_water(k, capacity);
-  std::uint32_t tile = begin + threadIdx.x / 32;
+  const std::uint32_t most = kept(high_water(k, capacity));
   Bar bar = s.bar;
   bool edges = true;
-  const volatile std::uint32_t& num_candidates = s.num_candidates;
+  const std::uint32_t counter = kept(shared_address(&s.num_candidates));
+  const auto num_candidates = [counter] {
+    std::uint32_t now;
+    asm volatile("ld.volatile.shared.u32 %0, [%1];" : "=r"(now) : "r"(counter));
+    return now;
+  };
 
+  stream.ask();
   for (int attempt = 1;;) {
-    const auto at_least = Format::at_least(bar.key), above = Format::above(bar.key);
+    const typename Format::Bar at_least = kept(Format::at_least(bar.key)), above = kept(Format::above(bar.key));
     if (edges && with_head && threadIdx.x < tiles.head) filter_edge(window, tiles, threadIdx.x, bar, capacity, s);
     if (edges && with_tail && threadIdx.x < tiles.tail) {
       filter_edge(window, tiles, window.count - tiles.tail + threadIdx.x, bar, capacity, s);
     }
-    while (tile < end && num_candidates <= most) {
-      const TileVectors<T> taken = stream.take();
+    // The whole warp goes on or stops: lanes may see the counter at different times, and advance() needs all of them.
+    while (!stream.done() && !__any_sync(kAllLanes, num_candidates() > most)) {
+      const std::uint32_t tile = stream.tile();
+      uint4 part[kVectors];
+      stream.take(part);
       const auto reached = tile < bar.end_tile ? at_least : above;
-      decltype(Format::largest(taken.v[0])) largest[kVectors], of_all;
+      decltype(Format::largest(part[0])) largest[kVectors];
 #pragma unroll
-      for (int i = 0; i < kVectors; ++i) largest[i] = Format::largest(taken.v[i]);
-      of_all = Format::larger(Format::larger(largest[0], largest[1]), Format::larger(largest[2], largest[3]));
+      for (int i = 0; i < kVectors; ++i) largest[i] = Format::largest(part[i]);
+      const auto of_all =
+          Format::larger(Format::larger(largest[0], largest[1]), Format::larger(largest[2], largest[3]));
       const bool hit = Format::reaches(of_all, reached);
-      stream.refill();
+      stream.advance();
       if (hit) {
         const std::uint32_t first = tiles.position_of_vector(tile * RowTiles<T>::kTileVectors + threadIdx.x % 32);
-        keep_hits<T, kThreads>(taken.v, largest, first, reached, capacity, s);
+        keep_hits<T, kThreads>(part, largest, first, reached, capacity, s);
       }
-      tile += kThreads / 32;
     }
     TileStream<T, kThreads>::wait_all();  // the slots' memory may now serve the selection
-    const bool all_done = __syncthreads_and(tile >= end) != 0;
+    const bool all_done = __syncthreads_and(stream.done()) != 0;
     const std::uint32_t found = s.num_candidates;
     __syncthreads();
     if (found > capacity && attempt++ == kMostAttempts) return;
@@ -260,11 +294,13 @@ __device__ void filter_tiles(const RowWindow<T>& window, const RowTiles<T>& tile
     edges = found > capacity;
     if (edges) {
       if (threadIdx.x == 0) s.num_candidates = 0;
-      tile = begin + threadIdx.x / 32;
+      stream.start(s);
+    } else if (!all_done) {
+      stream.copy_again();
     }
     __syncthreads();
     if (all_done && !edges) return;
-    stream.start(tile);
+    if (edges) stream.ask();
   }
 }
 

@@ -34,19 +34,19 @@ __device__ void filter_slice(const TopkParams& p, const RowWindow<T>& window, st
   const auto slice = [&](std::uint32_t of) {
     return static_cast<std::uint32_t>(static_cast<std::uint64_t>(tiles.num_tiles) * of / num_slices);
   };
-  const std::uint32_t begin = slice(index), end = slice(index + 1), mine = begin + threadIdx.x / 32;
-  TileStream<T, kThreads> stream(s, tiles, mine, end);
+  const std::uint32_t begin = slice(index), end = slice(index + 1);
+  TileStream<T, kThreads> stream(s, tiles, begin, end);
   if (threadIdx.x == 0) s.num_candidates = 0;
   // The first tiles are on their way while the bar is sought. Started before the sample has arrived they delay it;
   // where two blocks share a multiprocessor, one's delay is the other's turn.
   constexpr bool kEarly = kThreads <= 512;
-  if (kEarly) stream.start(mine);
+  if (kEarly) stream.start(s);
   const Bar bar = sample.bar(s.sample, [&] {
-    if (!kEarly) stream.start(mine);
+    if (!kEarly) stream.start(s);
   });
   if (threadIdx.x == 0) s.bar = bar;
   __syncthreads();
-  filter_tiles(window, tiles, stream, begin, end, index == 0, index + 1 == num_slices, k, capacity, s);
+  filter_tiles(window, tiles, stream, index == 0, index + 1 == num_slices, k, capacity, s);
 }
 
 template <typename T, int kThreads>

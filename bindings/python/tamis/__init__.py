@@ -1,0 +1,43 @@
+"""DeepSeek's sparse attention: compress the KV cache, score it, select the best entries, attend to them.
+
+Arrays come from numpy, PyTorch, cupy or jax, on the CPU or (top-k) on a CUDA device, and are used where they lie. The
+results are exact and reproducible: the same input gives the same bits, whatever the batch or the number of threads.
+
+Importing this package touches no GPU and imports no array library but numpy.
+"""
+
+from tamis._core import CompressPlan, __version__
+from tamis._engine import Engine, generate
+from tamis._operations import (
+    PagedCache,
+    compress,
+    compress_plan,
+    compress_ring_rows,
+    compress_state_begin,
+    index_logits,
+    index_query,
+    index_topk,
+    sparse_mla,
+    topk,
+    topk_row_ends,
+    topk_support,
+)
+
+__all__ = [
+    "CompressPlan",
+    "Engine",
+    "PagedCache",
+    "__version__",
+    "compress",
+    "compress_plan",
+    "compress_ring_rows",
+    "compress_state_begin",
+    "generate",
+    "index_logits",
+    "index_query",
+    "index_topk",
+    "sparse_mla",
+    "topk",
+    "topk_row_ends",
+    "topk_support",
+]
