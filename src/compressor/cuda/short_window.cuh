@@ -28,7 +28,7 @@ struct ShortWindowStorage {
   static constexpr int kWarps = ShortWindowConfig<kHeadDim>::kThreads / 32;
   PoolRow rows[kWarps][compressor::kShortRows];  // each warp finds them for itself: that takes less than a barrier
   std::int32_t replacing[kWarps][compressor::kShortRows];
-  std::uint32_t found[kWarps], scratch[kWarps];
+  std::uint32_t found[kWarps];
   float entry[kHeadDim];
 };
 
