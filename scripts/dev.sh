@@ -19,7 +19,7 @@ format_packages=(clang-format-14)
 fuzz_packages=(clang libclang-rt-14-dev)
 charts_packages=(python3)
 # ccache: the wheel is built in its own folder from the same sources, and takes the objects of the release build.
-python_packages=(python3-dev python3-venv ccache)
+python_packages=(python3-dev python3-venv python3-pip ccache)
 
 # --- Small helpers ---------------------------------------------------------------------------------------------------
 
@@ -184,8 +184,9 @@ build_and_test() {
 
 # --- Commands --------------------------------------------------------------------------------------------------------
 
+# What a build needs, and what `pip install .` needs.
 command_setup() {
-  need "${build_packages[@]}"
+  need "${build_packages[@]}" "${python_packages[@]}"
 }
 
 command_build() {
@@ -228,7 +229,6 @@ command_test() {
   fi
   select_tests "$@"
   command_setup
-  need "${python_packages[@]}"  # before the first build, so that it fills the compiler cache
   configure_preset release
   build_and_test release
   if (($# == 0)); then command_python-test; fi
@@ -245,7 +245,6 @@ pip_build() {
 
 command_python-test() {
   command_setup
-  need "${python_packages[@]}"
   local venv=${TAMIS_VENV:-build/python-venv}
   if [[ -z ${TAMIS_VENV:-} ]]; then
     rm -rf "$venv"
@@ -260,7 +259,6 @@ command_python-test() {
 command_python-stage() {
   local stage=.gpu-stage/python venv=build/python-stage-venv
   command_setup
-  need "${python_packages[@]}"
   "${PYTHON:-python3}" -m venv "$venv"
   rm -rf "$stage" "$stage.tar.xz"
   mkdir -p "$stage"

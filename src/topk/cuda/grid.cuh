@@ -4,7 +4,7 @@
 // leaves each slice's candidates in the workspace, the second has one block a row that selects among them. No block
 // waits for another, so nothing can deadlock whatever else runs, and the workspace needs no clearing. On Hopper and
 // later the second launch is a programmatic dependent one: it is in place when the first ends. Definition:
-// topk/reference.hpp.   Why not a cluster: docs/design/2026-12-topk-cuda.md.
+// topk/reference.hpp. Why not a cluster: docs/design/2026-12-topk-cuda.md.
 
 #include <cstdint>
 

@@ -1,8 +1,8 @@
 #pragma once
 
 // Algorithm `registers`: one block a row, the key of every score of the row in a register of the block, the exact k-th
-// found among them without a sample; winners leave in the order in which they lie. Bound by:   instructions, some 30 a
-// score, and the latency of ten barriers. Sync:       within the block only. Definition: topk/reference.hpp.
+// found among them without a sample; winners leave in the order in which they lie. Bound by instructions, some 30 a
+// score, and the latency of ten barriers. Synchronises within the block only. Definition: topk/reference.hpp.
 
 #include <cstdint>
 

@@ -2,7 +2,7 @@
 
 // Algorithm `select`: any k, one block a row. Finds the exact k-th by passes over the scores where they lie, then walks
 // the row once more and lets winners leave in order. Algorithm `cub` is the same with winners left in the workspace,
-// where CUB sorts them by value. Bound by:   some six reads of the row by one block. Definition: topk/reference.hpp.
+// where CUB sorts them by value. Bound by some six reads of the row by one block. Definition: topk/reference.hpp.
 
 #include <cstdint>
 

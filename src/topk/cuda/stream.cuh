@@ -1,9 +1,9 @@
 #pragma once
 
 // Algorithm `stream`: one block a row. A bar from a sample of the row, one pass over the row, candidates in shared
-// memory, the exact k best of them. Work split: tiles are dealt to warps in turn. Bound by:   reading the scores once;
-// for few or short rows by the latency of the sample and of the selection. Sync:       within the block only.
-// Definition: topk/reference.hpp.   Why this way: docs/design/2026-12-topk-cuda.md.
+// memory, the exact k best of them. A tile goes to the warp that asks first. Bound by reading the scores once; for few
+// or short rows by the latency of the sample and of the selection. Synchronises within the block only.
+// Definition: topk/reference.hpp. Why this way: docs/design/2026-12-topk-cuda.md.
 
 #include <cstdint>
 
