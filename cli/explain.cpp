@@ -306,10 +306,11 @@ void add_indexer(CLI::App* explain) {
   auto options = std::make_shared<ExplainIndexer>();
   CLI::App* command = explain->add_subcommand("indexer", "How index_topk() spreads its work");
   command->footer("Example: tamis explain indexer --rows 1 --columns 65536 --threads 4");
-  auto* rows =
-      command->add_option("--rows", options->rows, "Query rows")->check(CLI::NonNegativeNumber)->type_name("N");
+  auto* rows = command->add_option("--rows", options->rows, "Query rows")
+                   ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+                   ->type_name("N");
   auto* columns = command->add_option("--columns", options->columns, "Keys that a row may see")
-                      ->check(CLI::NonNegativeNumber)
+                      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
                       ->type_name("N");
   add_threads(command, options->threads);
   add_json(command, options->json);
@@ -364,10 +365,12 @@ void add_sparse_mla(CLI::App* explain) {
   auto options = std::make_shared<ExplainSparseMla>();
   CLI::App* command = explain->add_subcommand("sparse_mla", "How attention is cut into pieces");
   command->footer("Example: tamis explain sparse_mla --rows 1 --heads 64 --threads 4");
-  auto* rows =
-      command->add_option("--rows", options->rows, "Query rows")->check(CLI::NonNegativeNumber)->type_name("N");
-  auto* heads =
-      command->add_option("--heads", options->heads, "Query heads")->check(CLI::NonNegativeNumber)->type_name("N");
+  auto* rows = command->add_option("--rows", options->rows, "Query rows")
+                   ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+                   ->type_name("N");
+  auto* heads = command->add_option("--heads", options->heads, "Query heads")
+                    ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+                    ->type_name("N");
   add_threads(command, options->threads);
   add_json(command, options->json);
   command->callback([options, rows, heads] { explain_sparse_mla(*options, shape_given({rows, heads})); });

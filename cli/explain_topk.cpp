@@ -163,8 +163,14 @@ void explain_on_gpu(const ExplainTopk& options, bool with_shape) {
                                          : "\n  workspace: not known without a GPU, CUB asks it\n";
   }
   std::vector<RuleLine> rules;
-  for (const TopkCudaRule& rule : topk_cuda_rules())
-    rules.push_back({rule.name, rule.limits, rule.why, &rule == chosen, rule.measured});
+  for (const TopkCudaRule& rule : topk_cuda_rules()) {
+    std::string limits = rule.limits;
+    const std::int64_t max_k = topk_filter_max_k(gpu);
+    if (rule.max_k == kTopkFilterK && max_k < topk_filter_max_k(kTopkH200)) {
+      limits += fmt::format("; on this GPU k <= {}, for want of shared memory", max_k);
+    }
+    rules.push_back({rule.name, limits, rule.why, &rule == chosen, rule.measured});
+  }
   json["rules"] = rules_json(rules);
   if (options.json) {
     print_out("{}\n", json.dump());
@@ -186,21 +192,23 @@ void add_explain_topk(CLI::App* explain) {
       "  tamis explain topk --rows 64 --width 65536 --k 512\n"
       "  tamis explain topk --gpu --rows 4 --width 131072 --k 2048 --sms 108 --shared-bytes "
       "166912");
-  command->add_option("--rows", options->rows, "Rows of the scores")->type_name("N")->capture_default_str();
+  auto* rows =
+      command->add_option("--rows", options->rows, "Rows of the scores")->type_name("N")->capture_default_str();
   auto* width = command->add_option("--width", options->width, "Scores a row")->type_name("N");
   auto* k = command->add_option("--k", options->k, "Winners a row")->type_name("K");
-  command->add_option("--dtype", options->dtype, "Of the scores: fp32, bf16, fp16")
-      ->check(CLI::IsMember(kScoreTypes))
-      ->type_name("TYPE")
-      ->capture_default_str();
-  command->add_option("--order", options->order, "Of the winners: position, by_value")
-      ->check(CLI::IsMember(kTopkOrders))
-      ->type_name("ORDER")
-      ->capture_default_str();
-  command->add_option("--algorithm", options->algorithm, "Force one; says what speaks against it")
-      ->check(CLI::IsMember(topk_algorithms()))
-      ->type_name("NAME")
-      ->capture_default_str();
+  auto* dtype = command->add_option("--dtype", options->dtype, "Of the scores: fp32, bf16, fp16")
+                    ->check(CLI::IsMember(kScoreTypes))
+                    ->type_name("TYPE")
+                    ->capture_default_str();
+  auto* order = command->add_option("--order", options->order, "Of the winners: position, by_value")
+                    ->check(CLI::IsMember(kTopkOrders))
+                    ->type_name("ORDER")
+                    ->capture_default_str();
+  auto* algorithm = command->add_option("--algorithm", options->algorithm, "Force one; says what speaks against it")
+                        ->check(CLI::IsMember(topk_algorithms()))
+                        ->type_name("NAME")
+                        ->capture_default_str();
+  for (auto* option : {rows, dtype, order, algorithm}) option->needs(width)->needs(k);  // parts of a shape
   auto* threads = add_threads(command, options->threads);
   add_json(command, options->json);
   auto* gpu = command->add_flag("--gpu", options->gpu, "The rules of CUDA")->excludes(threads);

@@ -14,6 +14,22 @@ namespace {
 
 void complain(const std::string& text) { tamis::cli::print_err("tamis: {}\n", tamis::cli::one_line(text)); }
 
+// " (commands: ...; see tamis bench --help)", for the command that was being read.
+std::string where_help_is(const CLI::App& app) {
+  const CLI::App* command = &app;
+  std::string name = app.get_name();
+  while (!command->get_subcommands().empty()) {
+    command = command->get_subcommands().front();
+    name += " " + command->get_name();
+  }
+  std::string commands;
+  for (const CLI::App* known : command->get_subcommands([](const CLI::App*) { return true; })) {
+    if (known->get_name().empty()) continue;  // a group of options
+    commands += (commands.empty() ? "commands: " : ", ") + known->get_name();
+  }
+  return " (" + commands + (commands.empty() ? "" : "; ") + "see " + name + " --help)";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -57,7 +73,7 @@ int main(int argc, char** argv) {
     tamis::cli::flush_out();
     return exit_code;
   } catch (const CLI::ParseError& error) {
-    complain(std::string(error.what()) + " (see tamis --help)");
+    complain(std::string(error.what()) + where_help_is(app));
   } catch (const std::filesystem::filesystem_error& error) {
     complain(error.path1().string() + ": " + error.code().message());
   } catch (const std::bad_alloc&) {

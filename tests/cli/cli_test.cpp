@@ -104,6 +104,13 @@ class Cli : public testing::Test {
 
 // The seven tokens of the code and its full stop are followed by a newline of the command, the eighth token is one
 // itself.
+TEST_F(Cli, SaysWhichHelpHelps) {
+  expect_refused("foo", "foo (commands: generate, ");
+  expect_refused("explain step", "(commands: topk, compressor, indexer, sparse_mla; see tamis explain --help)");
+  expect_refused("generate --bogus", "(see tamis generate --help)");
+  expect_refused("explain topk --gpu --rows 64", "--rows requires --width (see tamis explain topk --help)");
+}
+
 TEST_F(Cli, GeneratesTheGoldenContinuationAndNothingElseOnStdout) {
   const std::string base = "generate --model " + kModel + " --prompt-file " + kModel + "/golden.txt --max-new-tokens ";
   EXPECT_EQ(run(base + "0").out, "");
