@@ -17,9 +17,10 @@ void launch(const StepParams& step, std::int64_t save_blocks, int cluster, int d
     core::once_per_device(prepared, device, [&] {
       TAMIS_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
     });
-    core::launch({"tall_window_kernel", step.pool_blocks + save_blocks, TallWindowConfig<kSlice>::kThreads, kBytes,
-                  stream, cluster},
-                 kernel, step);
+    core::Launch how{"tall_window_kernel", step.pool_blocks + save_blocks, TallWindowConfig<kSlice>::kThreads, kBytes,
+                     stream};
+    how.cluster = cluster;
+    core::launch(how, kernel, step);
   });
 }
 

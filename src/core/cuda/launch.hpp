@@ -15,6 +15,7 @@ struct Launch {
   int threads;  // a block
   std::size_t shared_bytes;
   cudaStream_t stream;
+  // Set by name, so that none is taken for the other.
   int cluster = 1;         // blocks; more than one from sm_90 on
   bool dependent = false;  // a programmatic dependent launch: may start early, and waits itself for what came before
 };

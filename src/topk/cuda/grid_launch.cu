@@ -38,9 +38,9 @@ void launch_grid(const TopkParams& p, std::uint32_t capacity, int slices, int th
       const std::size_t shared = FilterStorage<num_threads.value>::bytes(capacity);
       core::launch({"grid_filter_kernel", p.rows * slices, num_threads.value, shared, stream}, filter_kernel, p,
                    capacity, num_slices, arrays);
-      const bool early = core::gpu(device).compute_capability >= 90;
-      core::launch({"grid_finish_kernel", p.rows, num_threads.value, shared, stream, early}, finish_kernel, p, capacity,
-                   num_slices, arrays);
+      core::Launch finish{"grid_finish_kernel", p.rows, num_threads.value, shared, stream};
+      finish.dependent = core::gpu(device).compute_capability >= 90;
+      core::launch(finish, finish_kernel, p, capacity, num_slices, arrays);
     });
   });
 }
