@@ -81,7 +81,7 @@ struct StepShape {
   bool only_decode = false;
 };
 
-// Microseconds of a step of one compressor. Between the measured numbers of tokens in proportion.
+// Microseconds of a step of one compressor: between and past the measured numbers of tokens on straight lines.
 class Costs {
  public:
   // Decode saves its tokens, and pools entries at what they cost where every request completes one. Chunks that
@@ -98,23 +98,24 @@ class Costs {
 
  private:
   static double us(CompressorKind kind, std::string_view step, StepForm form, bool graph, std::int64_t tokens) {
-    double below_tokens = 0, below = 0;
-    bool any = false;
+    struct Point {
+      double tokens = 0, us = 0;
+    } before, below;  // the two largest numbers of tokens measured that are too small
+    int found = 0;
+    const auto on_line = [&](const Point& a, const Point& b) {
+      return a.us + (static_cast<double>(tokens) - a.tokens) / (b.tokens - a.tokens) * (b.us - a.us);
+    };
     for (const CompressorCost& cost : kCompressorCosts) {
       if (cost.kind != kind || cost.form != form || cost.step != step) continue;
-      const double us = graph ? cost.graph_us : cost.eager_us;
-      if (cost.tokens >= tokens) {
-        if (!any) return us;
-        const double share =
-            (static_cast<double>(tokens) - below_tokens) / (static_cast<double>(cost.tokens) - below_tokens);
-        return below + share * (us - below);
-      }
-      below_tokens = static_cast<double>(cost.tokens);
-      below = us;
-      any = true;
+      const Point here{static_cast<double>(cost.tokens), graph ? cost.graph_us : cost.eager_us};
+      if (cost.tokens >= tokens) return found == 0 ? here.us : on_line(below, here);
+      before = below;
+      below = here;
+      ++found;
     }
-    TAMIS_CHECK(any, Status::kInternal, "replay: no measured cost for ", step);
-    return below * static_cast<double>(tokens) / below_tokens;  // past the largest: in proportion
+    TAMIS_CHECK(found > 0, Status::kInternal, "replay: no measured cost for ", step);
+    if (found == 1) return below.us;
+    return std::max(below.us, on_line(before, below));  // past the largest: as it grew up to there
   }
 };
 
@@ -134,7 +135,8 @@ constexpr FormSpec kForms[] = {
 
 std::vector<TraceRequest> read_trace(const std::filesystem::path& file, std::int64_t most) {
   std::ifstream in(file);
-  TAMIS_CHECK(in.good(), Status::kInvalidArgument, file.string(), ": cannot be read");
+  TAMIS_CHECK(in.good() && !std::filesystem::is_directory(file), Status::kInvalidArgument, file.string(),
+              ": cannot be read");
   std::string line;
   const auto take_line = [&] {
     if (!std::getline(in, line)) return false;
@@ -149,7 +151,8 @@ std::vector<TraceRequest> read_trace(const std::filesystem::path& file, std::int
   const std::vector<std::string_view> names = fields_of(line);
   for (std::size_t i = 0; i < 3; ++i) {
     const auto found = std::find(names.begin(), names.end(), kColumns[i]);
-    TAMIS_CHECK(found != names.end(), Status::kInvalidArgument, file.string(), ": line 1 has no column ", kColumns[i]);
+    TAMIS_CHECK(found != names.end(), Status::kInvalidArgument, file.string(), ": line 1 has no column ", kColumns[i],
+                ", it is: ", line);
     columns[i] = static_cast<std::size_t>(found - names.begin());
   }
   const std::size_t width = names.size();
@@ -167,10 +170,10 @@ std::vector<TraceRequest> read_trace(const std::filesystem::path& file, std::int
     };
     if (!read_timestamp(fields[columns[0]], request.arrival_s))
       fail(0, "a time like 2023-11-16 18:17:03.98 or seconds");
-    constexpr std::int64_t kMost = std::int64_t{1} << 31;
+    constexpr std::int64_t kMost = std::int64_t{1} << 24;  // longer than any context; a step a token takes its time
     const auto count = [&](std::size_t column, std::int64_t& value) {
       if (!read_whole(fields[columns[column]], value) || value < 0 || value > kMost) {
-        fail(column, "a whole number from 0 to 2147483648");
+        fail(column, "a whole number from 0 to 16777216");
       }
     };
     count(1, request.prompt_tokens);

@@ -22,7 +22,7 @@ struct TraceRequest {
 /// LLM inference traces have them, in any order and among others. Timestamps are "2023-11-16 18:17:03.9799600" (also
 /// with T between date and time, a trailing Z or an offset) or seconds as a number.
 /// @param most  Requests to keep; 0 keeps all.
-/// @throws Error kInvalidArgument naming file, line and column of what cannot be read; kIoError as the file says.
+/// @throws Error kInvalidArgument naming file, line and column of what cannot be read.
 std::vector<TraceRequest> read_trace(const std::filesystem::path& file, std::int64_t most = 0);
 
 struct ReplayOptions {

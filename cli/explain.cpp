@@ -126,7 +126,9 @@ std::vector<RuleLine> compressor_cuda_rule_lines() {
     const auto add = [&](const std::string& limit) { limits += (limits.empty() ? "" : ", ") + limit; };
     if (rule.max_window != compressor::kAnyNumber) add(fmt::format("window <= {} rows", rule.max_window));
     if (rule.max_head_dim != compressor::kAnyNumber) {
-      add(fmt::format("head_dim a multiple of {} up to {}", rule.head_dim_multiple, rule.max_head_dim));
+      add(rule.head_dim_multiple == rule.max_head_dim
+              ? fmt::format("head_dim {}", rule.max_head_dim)
+              : fmt::format("head_dim a multiple of {} up to {}", rule.head_dim_multiple, rule.max_head_dim));
     }
     if (rule.max_entries != compressor::kAnyNumber) add(fmt::format("entries <= {}", rule.max_entries));
     if (rule.aligned_only) add("rows at multiples of 16 bytes");

@@ -40,10 +40,12 @@ void print_table(const bench::ReplayResult& result, const Options& options) {
   }
   print_out(
       "\nLaunches of {} C128 and {} C4 layers (main and indexer). skipped: left out by the host, which knows where "
-      "requests "
-      "stand;\nwasted: made to pool or to finish although nothing completed. Graphs: none and piecewise, where the "
-      "compressor is enqueued by the\nhost at every step; full, where steps of one token a request are one graph and a "
-      "skip cannot be kept. Times of a launch: H200,\ndocs/measurements/compressor_h200.jsonl.\n",
+      "requests stand;\nwasted: made to pool or to finish although nothing completed; the one launch of a fused step "
+      "also "
+      "saves and is never wasted.\nGraphs: none and piecewise, where the compressor is enqueued by the host at every "
+      "step; full, where steps of one token a request\nare one graph and a skip cannot be kept. Times of a launch: "
+      "H200, "
+      "docs/measurements/compressor_h200.jsonl.\n",
       options.replay.c128_layers, options.replay.c4_layers);
 }
 
@@ -79,7 +81,8 @@ void add_replay(CLI::App& app, int& /*exit_code*/) {
       "every\n"
       "graph mode it says how many compressor launches are made, skipped by the host's plan, and made for nothing, and "
       "what\n"
-      "they cost with launch times measured on an H200. Runs anywhere.\n\n"
+      "they cost with launch times measured on an H200. The plan is the library's, the batching its own. Runs "
+      "anywhere.\n\n"
       "The CSV names its columns in the first line: TIMESTAMP, ContextTokens, GeneratedTokens, as the public Azure "
       "LLM\n"
       "inference traces do (https://github.com/Azure/AzurePublicDataset).\n\n"
@@ -90,7 +93,7 @@ void add_replay(CLI::App& app, int& /*exit_code*/) {
       ->required()
       ->check(CLI::Validator(check_path, ""))
       ->type_name("FILE");
-  command->add_option("--requests", options->requests, "Only the first N of the trace; 0 takes all")
+  command->add_option("--requests", options->requests, "Only the first N lines of the trace; 0 takes all")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
       ->type_name("N")
       ->capture_default_str();

@@ -51,8 +51,10 @@ def text(rows):
 
 
 def main():
+    if sys.argv[1:] not in ([], ["--check"]):
+        sys.exit(__doc__)
     wanted = text(costs(MEASURED.read_text().splitlines()))
-    if sys.argv[1:] == ["--check"]:
+    if sys.argv[1:]:
         if COSTS.read_text() != wanted:
             sys.exit(f"{COSTS} is not up to date: run scripts/compressor_costs.py")
         return

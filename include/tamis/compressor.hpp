@@ -127,9 +127,11 @@ struct CompressArgs {
 
   PagedCache cache;          ///< Output: kFp8Mla584, kBFloat16, kFloat32, kFp8PerTensor, kIndexerFp8 or kIndexerMxfp4.
   ConstTensorView kv_slots;  ///< [tokens] int64: where the entry that token i completes goes; -1 writes nothing.
-  ConstTensorView listed_tokens;  ///< Optional: [any] int32, the list of build_compress_step() for this step and ratio.
-                                  ///< Tokens that it lacks complete nothing; -1 and other numbers that are no token are
-                                  ///< skipped.
+  ConstTensorView
+      listed_tokens;  ///< Optional: [any] int32, the list of build_compress_step() for this step and ratio.
+                      ///< Tokens that it lacks complete nothing; -1 and other numbers that are no token are
+                      ///< skipped. With state_ring it must have all tokens that complete an entry, each once:
+                      ///< on CUDA, entries also save rows that take the place of those that they pool.
 
   CompressPlan plan = CompressPlan::kUnknown;  ///< kNone skips the pooling part; state is saved in every case. While
                                                ///< `stream` records a graph, kNone counts as kUnknown.

@@ -50,7 +50,7 @@ std::int32_t StagedCompressor::number(std::int64_t host_block) {
 }
 
 // Blocks that hold rows which the step may read, and those that it writes. Tables are followed for no more than that,
-// so what travels does not grow with the context.
+// so of all that travels only the table, four bytes a block, grows with the context.
 void StagedCompressor::find_blocks(const CompressArgs& args) {
   const std::int64_t tokens = args.kv.size(0), requests = args.query_start_loc.size(0) - 1;
   const std::int64_t num_blocks = args.state.size(0), block_size = args.state.size(1),
@@ -154,9 +154,11 @@ void StagedCompressor::compress(const CompressArgs& args) {
 
   const auto make_room = [&](std::size_t bytes) {
     if (bytes <= room_) return;
-    room_ = std::max(bytes, room_ + room_ / 2);
-    host_ = new_host_block(room_);
-    device_block_ = new_device_block(room_);
+    const std::size_t wanted = std::max(bytes, room_ + room_ / 2);
+    room_ = 0;  // if one of the next lines throws, there is none
+    host_ = new_host_block(wanted);
+    device_block_ = new_device_block(wanted);
+    room_ = wanted;
   };
   make_room(layout.workspace);
   CompressArgs device = device_args(args, layout, std::max<std::int64_t>(1, num_entries));

@@ -58,11 +58,11 @@ TEST(ReplayTrace, ErrorsNameFileLineAndColumn) {
   };
   const std::string header = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
   fails("", ": is empty, must begin with a line of column names");
-  fails("TIMESTAMP,ContextTokens\n1,2\n", ": line 1 has no column GeneratedTokens");
+  fails("TIMESTAMP,ContextTokens\n1,2\n", ": line 1 has no column GeneratedTokens, it is: TIMESTAMP,ContextTokens");
   fails(header, ": has no requests");
   fails(header + "1,2,3\n1,2\n", ": line 3 has 2 columns, must have 3");
-  fails(header + "1,-2,3\n", ": line 2: ContextTokens is \"-2\", must be a whole number from 0 to 2147483648");
-  fails(header + "1,2,3.5\n", ": line 2: GeneratedTokens is \"3.5\", must be a whole number from 0 to 2147483648");
+  fails(header + "1,-2,3\n", ": line 2: ContextTokens is \"-2\", must be a whole number from 0 to 16777216");
+  fails(header + "1,2,3.5\n", ": line 2: GeneratedTokens is \"3.5\", must be a whole number from 0 to 16777216");
   for (const char* time : {"", "yesterday", "2023-13-01 00:00:00", "2023-02-30 00:00:00", "2023-02-03 24:00:00",
                            "2023-02-03 10:00:00.", "2023-02-03 10:00:00.1x", "inf"}) {
     fails(header + time + ",2,3\n", ": line 2: TIMESTAMP is \"" + std::string(time) +
@@ -70,6 +70,8 @@ TEST(ReplayTrace, ErrorsNameFileLineAndColumn) {
   }
   EXPECT_TRUE(throws(Status::kInvalidArgument, "/nonexistent/x.csv: cannot be read",
                      [] { bench::read_trace("/nonexistent/x.csv"); }));
+  EXPECT_TRUE(throws(Status::kInvalidArgument, testing::TempDir() + ": cannot be read",
+                     [] { bench::read_trace(testing::TempDir()); }));
 }
 
 const ReplayForm& form_of(const ReplayResult& result, const std::string& mode, const std::string& form) {

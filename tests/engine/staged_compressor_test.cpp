@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -25,8 +27,16 @@ class CpuStagedCompressor : public StagedCompressor, public CpuStage {
   CpuStagedCompressor() : StagedCompressor(Device{}) {}
   std::string where() const override { return "the CPU, in steps"; }
 
+  std::size_t most_bytes = SIZE_MAX;  // that can be allocated
+
  protected:
-  std::byte* new_host_block(std::size_t bytes) override { return CpuStage::new_host_block(bytes); }
+  std::byte* new_host_block(std::size_t bytes) override {
+    if (bytes > most_bytes) {
+      CpuStage::new_host_block(1);  // what there was is gone
+      throw std::bad_alloc();
+    }
+    return CpuStage::new_host_block(bytes);
+  }
   std::byte* new_device_block(std::size_t bytes) override { return CpuStage::new_device_block(bytes); }
   void upload(std::size_t bytes) override { CpuStage::upload(bytes); }
   void download(std::size_t offset, std::size_t bytes) override { CpuStage::download(offset, bytes); }
@@ -103,6 +113,17 @@ TEST(StagedCompressor, MemoryGrowsWithTheLargestStepOnly) {
   const int blocks = staged.num_blocks;
   tokens_of(c, nullptr, &staged);
   EXPECT_EQ(staged.num_blocks, blocks);
+}
+
+TEST(StagedCompressor, GoesOnAfterAStepThatFoundNoMemory) {
+  CpuStagedCompressor staged;
+  const EngineCase one{KvPrecision::kFloat32, 1, 0, 16}, large{KvPrecision::kFloat32, 1000, 0, 16};
+  const std::vector<std::int32_t> tokens = tokens_of(one, nullptr, &staged);
+  staged.most_bytes = 1 << 16;
+  EXPECT_THROW(tokens_of(large, nullptr, &staged), std::bad_alloc);
+  staged.most_bytes = SIZE_MAX;
+  ComparingCompressor comparing(staged);
+  EXPECT_EQ(tokens_of(one, nullptr, &comparing), tokens);
 }
 
 TEST(StagedCompressor, RefusesRings) {

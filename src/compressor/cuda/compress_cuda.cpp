@@ -123,6 +123,7 @@ void build_lists(const CompressorParams& p, std::span<const CompressList> lists,
 }
 
 bool is_capturing(int device, void* stream) {
+  core::gpu(device);  // or says that there is none
   const core::DeviceGuard guard(device);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   TAMIS_CUDA_CHECK(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status));

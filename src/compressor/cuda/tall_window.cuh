@@ -207,8 +207,9 @@ __global__ void __launch_bounds__(TallWindowConfig<kSlice>::kThreads, TallWindow
       }
       Threads::sync();  // the tiles are written anew
     }
-    const float* finished = s.entry[turn++ % 2];
     if (!writes) return;
+    // Counted only now: between two turns of one finisher, hence of one buffer, there is a barrier of the cluster.
+    const float* finished = s.entry[turn++ % 2];
 #if __CUDA_ARCH__ >= 900
     if (blocks > 1) cluster.sync();
 #endif

@@ -30,7 +30,13 @@ GraphRunner::Graph GraphRunner::record(std::size_t begin, std::size_t end, cudaS
   return Graph(executable);
 }
 
+void GraphRunner::add(Piece piece, bool splits) {
+  TAMIS_CHECK(!captured_, Status::kInternal, "GraphRunner: add() after capture()");
+  pieces_.push_back({std::move(piece), splits});
+}
+
 void GraphRunner::capture(cudaStream_t stream) {
+  captured_ = false;  // until all of it is done
   for (const Work& work : pieces_) work.piece(stream);
   TAMIS_CUDA_CHECK(cudaStreamSynchronize(stream));
   parts_.clear();

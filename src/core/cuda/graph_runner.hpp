@@ -4,8 +4,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -35,7 +37,8 @@ class GraphRunner {
 
   /// Adds a piece behind the others, before capture().
   /// @param splits  In kPiecewise the piece runs on the host, at every step.
-  void add(Piece piece, bool splits = false) { pieces_.push_back({std::move(piece), splits}); }
+  /// @throws Error kInternal after capture().
+  void add(Piece piece, bool splits = false);
 
   /// Runs every piece once, so that kernels are loaded, and records the graphs of the mode, with whatever step the
   /// buffers hold: a dummy. Waits for the stream.

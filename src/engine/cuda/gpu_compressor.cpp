@@ -11,12 +11,15 @@ GpuCompressor::~GpuCompressor() {
 }
 
 const void* GpuCompressor::keep(const void* data, std::size_t bytes) {
-  const auto [known, is_new] = kept_.try_emplace({data, bytes}, nullptr);
-  if (!is_new) return known->second;
+  if (const auto known = kept_.find({data, bytes}); known != kept_.end()) return known->second;
   const core::DeviceGuard guard(device_);
-  TAMIS_CUDA_CHECK(cudaMalloc(&known->second, bytes));
-  TAMIS_CUDA_CHECK(cudaMemcpy(known->second, data, bytes, cudaMemcpyHostToDevice));
-  return known->second;
+  void* copy = nullptr;
+  TAMIS_CUDA_CHECK(cudaMalloc(&copy, bytes));
+  const cudaError_t error = cudaMemcpy(copy, data, bytes, cudaMemcpyHostToDevice);
+  if (error != cudaSuccess) static_cast<void>(cudaFree(copy));
+  TAMIS_CUDA_CHECK(error);
+  kept_.emplace(std::pair{data, bytes}, copy);
+  return copy;
 }
 
 }  // namespace tamis::engine
