@@ -111,11 +111,28 @@ def compress_arguments(tokens=9, ratio=4, d=512):
     }
 
 
-def test_compress_operator():
+STEP = ("positions", "token_to_request", "query_start_loc")
+
+
+def test_build_compress_step_operator():
+    arguments = compress_arguments()
+    step = [arguments[name] for name in STEP]
+    lists = torch.ops.tamis.build_compress_step(*step, [4, 128])
+    assert [one.tolist() for one in lists] == [[3, 7, -1], [-1]]
+    for got, expected in zip(lists, tamis.build_compress_step(*step, [4, 128]), strict=True):
+        assert type(expected) is torch.Tensor and torch.equal(got, expected)
+    out = torch.full((5,), -9, dtype=INT32)
+    assert tamis.build_compress_step(*step, 4, out=out) is out and out.tolist() == [3, 7, -1, -1, -1]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_compress_operator(listed):
     outputs = []
     for operator in (False, True):
         state, entries = torch.zeros(1, 8, 2048), torch.zeros(1, 3, 512)
         arguments = compress_arguments()
+        if listed:
+            arguments["listed_tokens"] = tamis.build_compress_step(*(arguments[name] for name in STEP), 4)
         if operator:
             torch.ops.tamis.compress(state=state, cache=entries, layout="fp32", head_dim=512, page_size=3, scale=1.0,
                                      **arguments)
@@ -126,7 +143,8 @@ def test_compress_operator():
     assert torch.equal(outputs[0][0], outputs[1][0]) and torch.equal(outputs[0][1], outputs[1][1])
 
 
-OPERATORS = ["topk", "topk_values", "topk_out", "index_logits", "index_topk", "sparse_mla", "compress"]
+OPERATORS = ["topk", "topk_values", "topk_out", "index_logits", "index_topk", "sparse_mla", "compress",
+             "build_compress_step"]
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -144,8 +162,10 @@ def test_operators_are_what_they_say(name):
         "compress": (
             (),
             {"state": torch.zeros(1, 8, 2048), "cache": torch.zeros(1, 3, 512), "layout": "fp32", "head_dim": 512,
-             "page_size": 3, "scale": 1.0, **compress_arguments()},
+             "page_size": 3, "scale": 1.0, "listed_tokens": torch.tensor([3, 7, -1], dtype=INT32),
+             **compress_arguments()},
         ),
+        "build_compress_step": ((*(compress_arguments()[name] for name in STEP), [4, 128]), {}),
     }
     args, kwargs = arguments[name]
     torch.library.opcheck(

@@ -44,6 +44,11 @@ inline constexpr std::array kCacheLayouts = {
     std::pair{std::string_view("indexer_mxfp4"), CacheLayout::kIndexerMxfp4},
 };
 
+inline constexpr std::array kDeviceKinds = {
+    std::pair{std::string_view("cpu"), Device::Kind::kCpu},
+    std::pair{std::string_view("cuda"), Device::Kind::kCuda},
+};
+
 /// An array that the operation writes: the caller's own, or a new one.
 struct Output {
   nb::object array;

@@ -87,9 +87,7 @@ nb::object row_ends(nb::handle seq_lens, nb::handle next_n, nb::handle compress_
 // [(algorithm, available, why not)] of a device.
 nb::list support(nb::handle device_kind, nb::handle device_index) {
   const Call call("topk_support");
-  const Device::Kind kind = call.choice(device_kind, "device",
-                                        std::array{std::pair{std::string_view("cpu"), Device::Kind::kCpu},
-                                                   std::pair{std::string_view("cuda"), Device::Kind::kCuda}});
+  const Device::Kind kind = call.choice(device_kind, "device", kDeviceKinds);
   nb::list rows;
   for (const TopkSupport& row : topk_support({kind, static_cast<int>(call.integer(device_index, "index"))})) {
     rows.append(nb::make_tuple(topk_algorithm_name(row.algorithm), row.available, row.why.c_str()));

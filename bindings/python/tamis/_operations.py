@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from tamis import _core
@@ -14,6 +15,15 @@ Array = Any
 Order = Literal["position", "unsorted", "by_value"]
 Layout = Literal["fp32", "bf16", "fp8_tensor", "fp8_mla584", "fp8_mla656", "indexer_fp8", "indexer_mxfp4"]
 Format = Literal["fp32", "bf16", "fp8", "mxfp4"]
+CompressAlgorithm = Literal["auto", "short_window", "tall_window", "tall_slices", "any_window"]
+
+
+def _device(op: str, device: str) -> tuple[str, int]:
+    """The kind and index of "cpu", "cuda" or "cuda:N"."""
+    kind, _, number = device.partition(":")
+    if number and not (kind == "cuda" and number.isdecimal() and int(number) < 2**31):
+        raise ValueError(f"{op}: device is '{device}', must be 'cpu', 'cuda' or 'cuda:N'")
+    return kind, int(number or 0)
 
 
 def topk(
@@ -202,10 +212,7 @@ def topk_support(device: str = "cpu") -> list[tuple[str, bool, str]]:
     >>> [name for name, available, why in tamis.topk_support("cpu") if available]
     ['identity', 'simd_filter', 'select']
     """
-    kind, _, number = device.partition(":")
-    if number and not (kind == "cuda" and number.isdecimal()):
-        raise ValueError(f"topk_support: device is '{device}', must be 'cpu', 'cuda' or 'cuda:N'")
-    return _core.topk_support(kind, int(number or 0))
+    return _core.topk_support(*_device("topk_support", device))
 
 
 class PagedCache(NamedTuple):
@@ -403,6 +410,148 @@ def compress_state_begin(start: int, compress_ratio: int, overlap: bool) -> int:
     return _core.compress_state_begin(start, compress_ratio, overlap)
 
 
+def stream_is_capturing(stream: int, device: str = "cuda") -> bool:
+    """Whether a stream of a device records a graph, as its driver says.
+
+    Parameters
+    ----------
+    stream : int
+        The handle (cudaStream_t) of a stream that exists: ``torch.cuda.current_stream().cuda_stream``, cupy's
+        ``stream.ptr``; 0 is the default stream.
+    device : str
+        "cuda" or "cuda:N", where the stream lives; "cpu", where nothing records.
+
+    Returns
+    -------
+    bool
+
+    Raises
+    ------
+    TypeError, ValueError
+        `stream` is no integer; `device` is none of these.
+    NotImplementedError
+        This build has no code for the device.
+    RuntimeError
+        A call of the CUDA driver failed.
+
+    Examples
+    --------
+    >>> import tamis
+    >>> tamis.stream_is_capturing(0, "cpu")
+    False
+    """
+    return _core.stream_is_capturing(*_device("stream_is_capturing", device), stream)
+
+
+def compress_list_capacity(tokens: int, requests: int, compress_ratio: int) -> int:
+    """Most entries that a step can complete: the length of its list for build_compress_step().
+
+    Parameters
+    ----------
+    tokens, requests : int
+        Of the step, padding included.
+    compress_ratio : int
+        1 to 1024.
+
+    Returns
+    -------
+    int
+        min(tokens, tokens // compress_ratio + requests).
+
+    Raises
+    ------
+    ValueError
+        A number outside its range.
+
+    Examples
+    --------
+    >>> import tamis
+    >>> tamis.compress_list_capacity(8192, 1, 128), tamis.compress_list_capacity(256, 256, 128)
+    (65, 256)
+    """
+    return _core.compress_list_capacity(tokens, requests, compress_ratio)
+
+
+def build_compress_step(
+    positions: Array,
+    token_to_request: Array,
+    query_start_loc: Array,
+    compress_ratios: int | Sequence[int],
+    *,
+    out: Array | Sequence[Array] | None = None,
+) -> Any:
+    """The tokens of a step that complete a compressed entry, once for all layers of the model.
+
+    compress() takes a list as `listed_tokens`: it then need not search, and its work is bounded by the list. This is
+    for a step whose positions the host does not know, on CUDA one small launch; in a graph every replay fills the
+    lists anew. Padding is never listed.
+
+    Parameters
+    ----------
+    positions : array [tokens], int64
+        As of compress(), like the next two.
+    token_to_request : array [tokens], int32
+    query_start_loc : array [requests + 1], int32
+    compress_ratios : int or sequence of at most 4 int
+        The ratios of the model's compressors.
+    out : array [compress_list_capacity() or more], int32, or a sequence of one a ratio, optional
+        Where to write. Every element is written.
+
+    Returns
+    -------
+    array, or tuple of arrays
+        One list a ratio: the tokens in ascending order, then -1. New arrays of the caller's library and device have
+        compress_list_capacity() elements. A sequence of ratios gives a tuple.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A wrong dtype; a wrong shape, device, ratio or overlap.
+    NotImplementedError
+        This build has no code for the device.
+    RuntimeError
+        A call of the CUDA driver failed.
+
+    Examples
+    --------
+    Two requests, at positions 2, 3, 4 and 126, 127:
+
+    >>> import numpy as np
+    >>> import tamis
+    >>> positions = np.array([2, 3, 4, 126, 127])
+    >>> token_to_request = np.array([0, 0, 0, 1, 1], np.int32)
+    >>> query_start_loc = np.array([0, 3, 5], np.int32)
+    >>> c4, c128 = tamis.build_compress_step(positions, token_to_request, query_start_loc, [4, 128])
+    >>> c4
+    array([ 1,  4, -1], dtype=int32)
+    >>> c128
+    array([ 4, -1], dtype=int32)
+    """
+    return _core.build_compress_step(positions, token_to_request, query_start_loc, compress_ratios, out)
+
+
+@dataclass
+class CompressCounts:
+    """Launches that compress() made, for whoever wants to know what a plan saves; a graph's replays are not counted.
+
+    Attributes
+    ----------
+    pooled : int
+        Calls that saved state and looked for entries to pool.
+    skipped : int
+        Calls that saved state only, because of CompressPlan.NONE.
+
+    Examples
+    --------
+    >>> import tamis
+    >>> tamis.CompressCounts()  # to be given to compress(..., counts=), which adds to it
+    CompressCounts(pooled=0, skipped=0)
+    """
+
+    pooled: int = 0
+    skipped: int = 0
+
+
 def compress(
     kv: Array,
     gate: Array,
@@ -424,6 +573,9 @@ def compress(
     hadamard: bool = False,
     rms_norm_eps: float = 1e-6,
     plan: CompressPlan = CompressPlan.UNKNOWN,
+    listed_tokens: Array | None = None,
+    algorithm: CompressAlgorithm = "auto",
+    counts: CompressCounts | None = None,
     num_threads: int = 0,
     workspace: Array | None = None,
 ) -> None:
@@ -468,7 +620,14 @@ def compress(
         Rotate the 128-vector after RoPE (indexer keys only).
     rms_norm_eps : float
     plan : CompressPlan
-        NONE skips the pooling; state is saved in every case.
+        NONE skips the pooling; state is saved in every case. While a stream records a graph, NONE counts as UNKNOWN.
+    listed_tokens : array [any], int32, optional
+        The list of build_compress_step() for this step and ratio. Tokens that it lacks complete nothing; -1 and other
+        numbers that are no token are skipped.
+    algorithm : {"auto", "short_window", "tall_window", "tall_slices", "any_window"}
+        CUDA only: force a kernel. "auto" takes the first that fits.
+    counts : CompressCounts, optional
+        Written: whether the call pooled or skipped is added.
     num_threads : int
         CPU: 0 uses all cores, 1 stays on the calling thread. Never changes the result.
     workspace : array [bytes], uint8, 64-byte aligned, optional
@@ -476,9 +635,17 @@ def compress(
     Raises
     ------
     TypeError, ValueError
-        A wrong dtype; a wrong shape, device, layout or overlap.
+        A wrong dtype; a wrong shape, device, layout or overlap; an algorithm other than "auto" on the CPU.
     NotImplementedError
-        This build has no code for the device.
+        A forced algorithm cannot serve the call (all unmet constraints are listed), or this build has no code for the
+        device.
+    RuntimeError
+        A call of the CUDA driver failed.
+
+    Notes
+    -----
+    The same bits on the CPU and on CUDA, where the call enqueues one launch on the array library's current stream and
+    returns; it is safe in graph capture.
 
     Examples
     --------
@@ -525,6 +692,9 @@ def compress(
         hadamard,
         rms_norm_eps,
         plan,
+        listed_tokens,
+        algorithm,
+        counts,
         num_threads,
         workspace,
     )

@@ -104,6 +104,16 @@ def _compress(
     ops.compress(kv, gate, state=state, cache=paged, plan=CompressPlan(plan), **kwargs)
 
 
+def _build_compress_step(positions: Any, token_to_request: Any, query_start_loc: Any, compress_ratios: Any) -> Any:
+    return list(ops.build_compress_step(positions, token_to_request, query_start_loc, compress_ratios))
+
+
+def _build_compress_step_fake(positions: Any, _: Any, query_start_loc: Any, compress_ratios: Any) -> Any:
+    tokens, requests = positions.shape[0], query_start_loc.shape[0] - 1
+    capacities = [torch.sym_min(tokens, tokens // ratio + requests) for ratio in compress_ratios]
+    return [positions.new_empty(capacity, dtype=torch.int32) for capacity in capacities]
+
+
 def _index_logits(
     index_q: Any, index_weights: Any, index_k: Any, layout: Any, head_dim: int, page_size: int, scale: float,
     row_ends: Any, max_columns: int, *args: Any, **kwargs: Any
@@ -179,9 +189,16 @@ _register(
     "float scale, *, Tensor ape, Tensor norm_weight, Tensor cos_sin, Tensor positions, Tensor token_to_request, "
     "Tensor query_start_loc, Tensor kv_slots, int compress_ratio, Tensor? state_table=None, "
     "Tensor? state_slots=None, Tensor? state_ring=None, bool? overlap=None, bool hadamard=False, "
-    f"float rms_norm_eps=1e-6, int plan={CompressPlan.UNKNOWN.value}) -> ()",
+    f"float rms_norm_eps=1e-6, int plan={CompressPlan.UNKNOWN.value}, Tensor? listed_tokens=None, "
+    "str algorithm='auto') -> ()",
     _compress,
     _nothing,
+)
+_register(
+    "build_compress_step(Tensor positions, Tensor token_to_request, Tensor query_start_loc, int[] compress_ratios) "
+    "-> Tensor[]",
+    _build_compress_step,
+    _build_compress_step_fake,
 )
 _register(f"index_logits({_SCORE}, SymInt max_columns, {_SCORE_OPTIONS}) -> Tensor", _index_logits, _index_logits_fake)
 _register(f"index_topk({_SCORE}, SymInt k, {_SCORE_OPTIONS}) -> Tensor", _index_topk, _index_topk_fake)
