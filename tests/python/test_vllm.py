@@ -44,6 +44,25 @@ def test_decode(next_n, given_by):
         assert torch.equal(indices[:rows].sort().values, want.sort().values), backend
 
 
+def test_lengths_that_would_wrap():
+    logits, indices = normal(4, 20), torch.empty(4, 3, dtype=INT32)
+    lens = torch.tensor([-(2**31), 2**31 - 1], dtype=INT32)
+    want = expected(logits, 3, None, [0, 0, 20, 20])
+    vllm.top_k_per_row_decode(logits, 2, lens, indices, 4, 20, 1, 3)
+    assert torch.equal(indices, want)
+    vllm.persistent_topk(logits, lens, indices.zero_(), torch.empty(0), 3, 20)
+    assert torch.equal(indices, want)
+
+
+def test_nothing_is_kept_from_a_fake_call():
+    from torch._subclasses import FakeTensorMode
+
+    with FakeTensorMode():
+        assert vllm._row_ends(torch.empty(2, dtype=INT32), 5, 10).shape == (10,)
+    ends = vllm._row_ends(torch.tensor([9, 2], dtype=INT32), 5, 10)
+    assert ends.tolist() == [5, 6, 7, 8, 9, -2, -1, 0, 1, 2]
+
+
 def test_decode_with_a_wrong_number_of_lengths():
     with pytest.raises(ValueError, match="seq_lens has 3 elements, must have num_rows = 4"):
         lens, indices = torch.zeros(3, dtype=INT32), torch.zeros(4, 2, dtype=INT32)

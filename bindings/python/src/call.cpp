@@ -168,12 +168,13 @@ Call::Imported Call::import_numpy(nb::handle array, const char* name) {
   auto buffer = std::make_unique<Py_buffer>();
   if (PyObject_GetBuffer(owner.ptr(), buffer.get(), PyBUF_STRIDED_RO) != 0) nb::raise_python_error();
   Py_buffer& view = *buffers_.emplace_back(std::move(buffer));
-  for (int d = 0; d < view.ndim; ++d) {
+  // The buffer's own strides belong to the exporter: numpy lends the same ones to everybody.
+  for (int d = 0; d < std::min(view.ndim, kMaxRank); ++d) {
     TAMIS_CHECK(view.strides[d] % view.itemsize == 0, Status::kInvalidArgument, op_, ": ", name, " has a stride of ",
                 view.strides[d], " bytes, must be a multiple of its ", view.itemsize, "-byte elements");
-    view.strides[d] /= view.itemsize;
+    element_strides_[static_cast<std::size_t>(d)] = view.strides[d] / view.itemsize;
   }
-  return {{view.buf, {kDlCpu, 0}, view.ndim, dl, view.shape, view.strides, 0}, view.readonly != 0};
+  return {{view.buf, {kDlCpu, 0}, view.ndim, dl, view.shape, element_strides_.data(), 0}, view.readonly != 0};
 }
 
 Call::Imported Call::import_capsule(nb::handle array, const char* name) {
@@ -347,10 +348,17 @@ BasicPagedCache<Pointer> Call::cache(nb::handle cache, const char* name, bool wr
   if (PyTuple_Check(cache.ptr()) == 0 || PyTuple_Size(cache.ptr()) != 5) {
     fail_type(op_, ": ", name, " is ", name_of_type(cache), ", must be a tamis.PagedCache");
   }
-  static constexpr DType kStored[] = {DType::kUInt8, DType::kFloat32, DType::kBFloat16, DType::kFloat8E4M3};
-  const auto data = view<Pointer>(cache[0], name, kStored, written);
   BasicPagedCache<Pointer> paged;
   paged.layout = choice(cache[1], "layout", kCacheLayouts);
+  // Bytes, for any layout; or elements, where the layout is nothing else.
+  static constexpr DType kFloat32[] = {DType::kUInt8, DType::kFloat32};
+  static constexpr DType kBFloat16[] = {DType::kUInt8, DType::kBFloat16};
+  static constexpr DType kFp8[] = {DType::kUInt8, DType::kFloat8E4M3};
+  std::span<const DType> stored = std::span(kFp8).first(1);
+  if (paged.layout == CacheLayout::kFloat32) stored = kFloat32;
+  if (paged.layout == CacheLayout::kBFloat16) stored = kBFloat16;
+  if (paged.layout == CacheLayout::kFp8PerTensor) stored = kFp8;
+  const auto data = view<Pointer>(cache[0], name, stored, written);
   paged.head_dim = integer(cache[2], "head_dim");
   paged.page_size = integer(cache[3], "page_size");
   paged.scale = nb::cast<float>(cache[4]);

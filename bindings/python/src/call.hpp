@@ -132,7 +132,7 @@ class Call {
     bool written;
   };
   struct Imported {
-    DlTensor tensor;
+    DlTensor tensor;  // its shape and strides hold until the next import
     bool read_only;
   };
   static constexpr std::size_t kMostArrays = 16;
@@ -158,6 +158,7 @@ class Call {
   std::size_t num_extents_ = 0;
   std::vector<nb::object> kept_;  // capsules, buffers: what exported arrays live in
   std::vector<std::unique_ptr<Py_buffer>> buffers_;
+  std::array<std::int64_t, kMaxRank> element_strides_{};  // of the buffer imported last
   std::unique_ptr<void, void (*)(void*)> host_scratch_{nullptr, nullptr};
   DlManagedTensorVersioned* device_scratch_ = nullptr;
 };

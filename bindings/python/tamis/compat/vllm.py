@@ -11,7 +11,6 @@ wins, and indices ascend. Lengths are clamped on the device. Nothing is limited 
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
 import os
@@ -43,15 +42,12 @@ def _row_ends(seq_lens: Tensor, next_n: int, num_rows: int) -> Tensor:
             f"topk: seq_lens has {seq_lens.numel()} elements, must have num_rows = {num_rows}, or with next_n = "
             f"{next_n} rows a request num_rows / next_n"
         )
-    ends = seq_lens.reshape(-1, 1) + _draft_offsets(next_n, seq_lens.device)
-    return ends.reshape(-1)  # what is negative is clamped by topk()
-
-
-@functools.lru_cache(maxsize=64)
-def _draft_offsets(next_n: int, device: Any) -> Tensor:
     import torch
 
-    return torch.arange(1 - next_n, 1, dtype=torch.int32, device=device)
+    # Made anew: a tensor kept from a call would be that of its graph capture, or a fake one of its compiler.
+    drafts = torch.arange(1 - next_n, 1, dtype=torch.int32, device=seq_lens.device)
+    # Without the clamp the lowest lengths would wrap. What is negative after the sum is clamped by topk().
+    return (seq_lens.reshape(-1, 1).clamp(min=0) + drafts).reshape(-1)
 
 
 def _rows_of(logits: Tensor, num_rows: int, stride0: int, stride1: int) -> Tensor:
