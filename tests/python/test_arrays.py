@@ -1,9 +1,13 @@
 """What a call does to the arrays that it is given: nothing but what it says."""
 
+import gc
 import pickle
 import tracemalloc
+import weakref
 from pathlib import Path
 
+import hypothesis
+import hypothesis.strategies
 import numpy as np
 import pytest
 
@@ -47,6 +51,65 @@ def test_calls_leave_nothing_behind():
     calls(1000)
     assert tracemalloc.get_traced_memory()[0] - first < 1000
     tracemalloc.stop()
+
+
+def test_masked_arrays():
+    with pytest.raises(TypeError, match="topk: scores is numpy.ma.*MaskedArray, must be an array without a mask"):
+        tamis.topk(np.ma.masked_less(SCORES, 0), 2)
+
+
+def test_types_are_not_kept_for_ever():
+    for _ in range(200):
+        kind = type("Rows", (np.ndarray,), {})
+        assert np.array_equal(tamis.topk(SCORES.view(kind), 2), reference.topk(SCORES, 2)[0])
+    rejected = type("Rejected", (), {})
+    with pytest.raises(TypeError, match="scores is .*Rejected, must be an array"):
+        tamis.topk(rejected(), 2)
+    gone = weakref.ref(rejected)
+    del rejected
+    gc.collect()
+    assert gone() is None
+
+
+def shares(scores, out):
+    try:
+        tamis.topk(scores, out.shape[-1], out=out)
+    except ValueError as error:
+        assert "topk: out shares memory with scores" in str(error)
+        return True
+    return False
+
+
+def test_halves_of_a_buffer_are_apart():
+    cache = np.zeros((1, 4, 512), np.float32)
+    lists = np.array([[1]] * 12, np.int32)
+    paged = tamis.PagedCache(cache, "fp32", 512, 4)
+    both = np.zeros((12, 8, 1024), np.float32)
+    tamis.sparse_mla(both[:, :, :512], paged, lists, out=both[:, :, 512:])
+    with pytest.raises(ValueError, match="sparse_mla: out shares memory with q"):
+        tamis.sparse_mla(both[:, :, :512], paged, lists, out=both[:, :, 511:1023])
+    # Dimensions that run backwards.
+    with pytest.raises(ValueError, match="sparse_mla: out shares memory with q"):
+        tamis.sparse_mla(both[:, ::-1, :512], paged, lists, out=both[:, :, :512])
+    with pytest.raises(ValueError, match="sparse_mla: out shares memory with q"):
+        tamis.sparse_mla(both[::-1, ::-1, :512], paged, lists, out=both[:, :, 256:768])
+    tamis.sparse_mla(both[:, ::-1, :512], paged, lists, out=both[:, :, 512:])
+
+
+@hypothesis.given(hypothesis.strategies.data())
+@hypothesis.settings(deadline=None, max_examples=300)
+def test_overlaps_agree_with_numpy(data):
+    """Two windows of one buffer: no overlap is missed, and none invented."""
+    integers = hypothesis.strategies.integers
+    buffer = np.zeros((6, 12), np.float32)
+
+    def window(width):
+        top, left = data.draw(integers(0, 4)), data.draw(integers(0, 12 - width))
+        return buffer[top : top + 4 : data.draw(integers(1, 2)), left : left + width][:2]
+
+    scores, out = window(data.draw(integers(3, 8))), window(3).view(np.int32)
+    hypothesis.assume(len(scores) == len(out))
+    assert shares(scores, out) == np.shares_memory(scores, out)
 
 
 @pytest.mark.parametrize("layout", ["fp32", "bf16", "fp8_tensor", "fp8_mla584", "fp8_mla656", "indexer_fp8",

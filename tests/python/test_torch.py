@@ -49,8 +49,60 @@ def test_wrong_tensors():
         tamis.topk(scores[:, ::2], 1)
     with pytest.raises(ValueError, match="topk: out shares memory with scores"):
         tamis.topk(scores, 4, out=scores.view(INT32)[:, :4])
-    with pytest.raises((NotImplementedError, BufferError, RuntimeError)):
-        tamis.topk(torch.empty(2, 8, device="meta"), 1)
+
+
+def without_memory():
+    torch.manual_seed(0)
+    yield "meta", torch.empty(2, 8, device="meta")
+    yield "sparse", torch.eye(8).to_sparse()
+    yield "csr", torch.eye(8).to_sparse_csr()
+    yield "mkldnn", torch.eye(8).to_mkldnn()
+    yield "zero", torch._efficientzerotensor(2, 8)
+    yield "quantised", torch.quantize_per_tensor(torch.eye(8), 0.1, 0, torch.qint8)
+    yield "nested", torch.nested.nested_tensor([torch.zeros(2, 8), torch.zeros(3, 8)])
+    yield "jagged", torch.nested.nested_tensor([torch.zeros(2, 8), torch.zeros(3, 8)], layout=torch.jagged)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_without_dense_memory():
+    for kind, tensor in without_memory():
+        with pytest.raises((TypeError, ValueError), match="^topk: scores (is|has) ") as error:
+            tamis.topk(tensor, 1)
+        assert "\n" not in str(error.value), kind
+        if tensor.dim() == 2 and kind not in ("quantised", "jagged"):
+            assert error.type is TypeError and "must be a dense array on the CPU or CUDA" in str(error.value), kind
+        with pytest.raises((TypeError, ValueError), match="^topk: out "):
+            tamis.topk(normal(2, 8), 1, out=tensor)
+
+
+def test_vmap():
+    with pytest.raises(TypeError, match="^topk: scores is a torch.Tensor whose memory cannot be had"):
+        torch.vmap(lambda row: tamis.topk(row[None], 1))(normal(2, 8))
+
+
+def test_negated_views():
+    flipped = torch.complex(normal(2, 8), normal(2, 8)).conj().imag
+    assert flipped.is_neg()
+    with pytest.raises(ValueError, match=r"topk: scores is a negated view \(is_neg\), must hold its own numbers"):
+        tamis.topk(flipped, 1)
+    with pytest.raises(TypeError, match="topk: scores is complex64, must be fp32"):
+        tamis.topk(torch.zeros(2, 8, dtype=torch.complex64).conj(), 1)
+
+
+def test_autograd_notices_writes():
+    weights, out = torch.ones(2, 3, requires_grad=True), torch.zeros(2, 3)
+    scores, indices = normal(2, 8), torch.zeros(2, 3, dtype=INT32)
+    product = weights * out
+    before = indices._version
+    tamis.topk(scores, 3, values=out, out=indices)
+    assert indices._version == before + 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+    torch.ops.tamis.topk_out(scores, 3, out=indices)
+    assert indices._version > before + 1
+    with torch.inference_mode():
+        inference = torch.zeros(2, 3, dtype=INT32)
+    assert torch.equal(tamis.topk(scores, 3, out=inference), indices)  # these have no version
 
 
 def test_gradients_stay_out():

@@ -1,9 +1,5 @@
 #include "tamis/compressor.hpp"
 
-#include <nanobind/stl/vector.h>
-
-#include <vector>
-
 #include "call.hpp"
 #include "operations.hpp"
 
@@ -18,8 +14,8 @@ constexpr std::initializer_list<DType> kInt64 = {DType::kInt64};
 void compress(nb::handle kv, nb::handle gate, nb::handle ape, nb::handle norm_weight, nb::handle cos_sin,
               nb::handle positions, nb::handle token_to_request, nb::handle query_start_loc, nb::handle state,
               nb::handle state_table, nb::handle state_slots, nb::handle state_ring, nb::handle cache,
-              nb::handle kv_slots, nb::handle compress_ratio, bool overlap, bool hadamard, float rms_norm_eps,
-              CompressPlan plan, nb::handle num_threads, nb::handle workspace) {
+              nb::handle kv_slots, nb::handle compress_ratio, nb::handle overlap, nb::handle hadamard,
+              nb::handle rms_norm_eps, nb::handle plan, nb::handle num_threads, nb::handle workspace) {
   Call call("compress");
   CompressArgs args;
   args.kv = call.input(kv, "kv", kFloatOrBf16);
@@ -37,25 +33,41 @@ void compress(nb::handle kv, nb::handle gate, nb::handle ape, nb::handle norm_we
   args.cache = call.output_cache(cache, "cache");
   args.kv_slots = call.input(kv_slots, "kv_slots", kInt64);
   args.compress_ratio = call.integer(compress_ratio, "compress_ratio");
-  args.overlap = overlap;
-  args.hadamard = hadamard;
-  args.rms_norm_eps = rms_norm_eps;
-  args.plan = plan;
-  args.num_threads = static_cast<int>(call.integer(num_threads, "num_threads"));
+  args.overlap = call.boolean(overlap, "overlap");
+  args.hadamard = call.boolean(hadamard, "hadamard");
+  args.rms_norm_eps = static_cast<float>(call.number(rms_norm_eps, "rms_norm_eps"));
+  if (!nb::isinstance<CompressPlan>(plan)) {
+    fail_type("compress: plan is ", name_of_type(plan), ", must be a tamis.CompressPlan");
+  }
+  args.plan = nb::cast<CompressPlan>(plan);
+  args.num_threads = call.threads(num_threads);
   args.workspace = call.workspace(workspace, compress_workspace_bytes(args), &args.workspace_bytes);
   args.stream = call.stream();
   call.check_overlaps();
   call.run([&] { tamis::compress(args); });
 }
 
-CompressPlan plan_exact(const std::vector<std::int64_t>& starts, const std::vector<std::int64_t>& query_lens,
-                        std::int64_t compress_ratio, bool capturing) {
-  return compress_plan(starts, query_lens, compress_ratio, capturing);
+CompressPlan plan_of(nb::handle starts, nb::handle query_lens, nb::handle compress_ratio, nb::handle start_hi,
+                     nb::handle capturing) {
+  const Call call("compress_plan");
+  const auto lo = call.integers<std::int64_t>(starts, "starts");
+  const auto lens = call.integers<std::int64_t>(query_lens, "query_lens");
+  const std::int64_t ratio = call.integer(compress_ratio, "compress_ratio");
+  const bool recording = call.boolean(capturing, "capturing");
+  if (start_hi.is_none()) return compress_plan(lo, lens, ratio, recording);
+  return compress_plan(lo, call.integers<std::int64_t>(start_hi, "start_hi"), lens, ratio, recording);
 }
 
-CompressPlan plan_bounds(const std::vector<std::int64_t>& lo, const std::vector<std::int64_t>& hi,
-                         const std::vector<std::int64_t>& query_lens, std::int64_t compress_ratio, bool capturing) {
-  return compress_plan(lo, hi, query_lens, compress_ratio, capturing);
+std::int64_t ring_rows(nb::handle compress_ratio, nb::handle overlap, nb::handle max_drafts) {
+  const Call call("compress_ring_rows");
+  return compress_ring_rows(call.integer(compress_ratio, "compress_ratio"), call.boolean(overlap, "overlap"),
+                            call.integer(max_drafts, "max_drafts"));
+}
+
+std::int64_t state_begin(nb::handle start, nb::handle compress_ratio, nb::handle overlap) {
+  const Call call("compress_state_begin");
+  return compress_state_begin(call.integer(start, "start"), call.integer(compress_ratio, "compress_ratio"),
+                              call.boolean(overlap, "overlap"));
 }
 
 }  // namespace
@@ -69,10 +81,9 @@ void bind_compressor(nb::module_& m) {
       .value("SOME", CompressPlan::kSome, "At least one does.")
       .value("UNKNOWN", CompressPlan::kUnknown, "Not known: treated like SOME.");
   define(m, "compress", &compress);
-  define(m, "compress_plan_exact", &plan_exact);
-  define(m, "compress_plan_bounds", &plan_bounds);
-  define(m, "compress_ring_rows", &compress_ring_rows);
-  define(m, "compress_state_begin", &compress_state_begin);
+  define(m, "compress_plan", &plan_of);
+  define(m, "compress_ring_rows", &ring_rows);
+  define(m, "compress_state_begin", &state_begin);
 }
 
 }  // namespace tamis::python

@@ -20,7 +20,7 @@ class Engine:
         A folder with config.json, tokenizer.json and safetensors.
     kv_cache : {"fp8", "bf16", "fp32"}
         How cached entries are stored.
-    device : str
+    device : str or torch.device
         Where the indexer's top-k runs: "cpu", "cuda" or "cuda:N". Never changes a token.
     index_topk : int
         Compressed entries a token attends to; 0: what the model says.
@@ -33,6 +33,8 @@ class Engine:
 
     Raises
     ------
+    TypeError
+        A setting is of another type.
     ValueError
         A file is missing or not what it promises, or a setting is outside its range.
     NotImplementedError
@@ -55,7 +57,7 @@ class Engine:
         model: str | PathLike[str],
         *,
         kv_cache: Literal["fp8", "bf16", "fp32"] = "fp8",
-        device: str = "cpu",
+        device: Any = "cpu",
         index_topk: int = 0,
         prefill_chunk: int = 512,
         step_tokens: int = 2048,
@@ -94,12 +96,13 @@ class Engine:
         prompt : str or sequence of int
             Text, or its tokens.
         max_new_tokens : int
+            At least 0.
         temperature : float
             0 always takes the likeliest token.
         top_p : float
             In (0, 1]: draw among the likeliest tokens that have this share together.
         seed : int
-            Of the drawing.
+            Of the drawing, 0 to 2**64 - 1.
         stop_tokens : sequence of int, optional
             Each ends the request and is not passed on. Default: the model's end tokens.
         on_token : callable, optional
@@ -114,12 +117,17 @@ class Engine:
 
         Raises
         ------
+        TypeError
+            An argument is not what is said above; bytes are no tokens.
         ValueError
-            An empty prompt, a token outside the vocabulary, or more tokens than the model's limit.
+            An empty prompt, a token outside the vocabulary, more tokens than the model's limit, or a number outside its
+            range.
         MemoryError
             It needs more pages than a pool has.
         """
-        tokens = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        for name, called in (("on_token", on_token), ("on_text", on_text)):
+            if called is not None and not callable(called):
+                raise TypeError(f"Engine.add: {name} is {type(called).__name__}, must be callable")
         callback = on_token
         if on_text is not None:
             decoder = _core.StreamDecoder(self._engine)
@@ -132,8 +140,7 @@ class Engine:
                 if text:
                     tell_text(text)
 
-        stops = self.eos_token_ids if stop_tokens is None else list(stop_tokens)
-        return self._engine.add(tokens, max_new_tokens, temperature, top_p, seed, stops, callback)
+        return self._engine.add(prompt, max_new_tokens, temperature, top_p, seed, stop_tokens, callback)
 
     def step(self) -> bool:
         """Run one step. False if there was nothing to do.

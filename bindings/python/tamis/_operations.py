@@ -175,7 +175,7 @@ def topk_row_ends(seq_lens: Array, next_n: int, compress_ratio: int = 0, *, out:
     return _core.topk_row_ends(seq_lens, next_n, compress_ratio, out)
 
 
-def topk_support(device: str = "cpu") -> list[tuple[str, bool, str]]:
+def topk_support(device: Any = "cpu") -> list[tuple[str, bool, str]]:
     """The top-k algorithms of a device: name, whether calls can take it, and why not.
 
     For CUDA the driver is asked, so the first call may take as long as starting it takes. A device that is not there
@@ -183,7 +183,7 @@ def topk_support(device: str = "cpu") -> list[tuple[str, bool, str]]:
 
     Parameters
     ----------
-    device : str
+    device : str or torch.device
         "cpu", "cuda" or "cuda:N".
 
     Returns
@@ -193,7 +193,7 @@ def topk_support(device: str = "cpu") -> list[tuple[str, bool, str]]:
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         `device` is none of these.
 
     Examples
@@ -202,10 +202,7 @@ def topk_support(device: str = "cpu") -> list[tuple[str, bool, str]]:
     >>> [name for name, available, why in tamis.topk_support("cpu") if available]
     ['identity', 'simd_filter', 'select']
     """
-    kind, _, number = device.partition(":")
-    if number and not (kind == "cuda" and number.isdecimal()):
-        raise ValueError(f"topk_support: device is '{device}', must be 'cpu', 'cuda' or 'cuda:N'")
-    return _core.topk_support(kind, int(number or 0))
+    return _core.topk_support(device)
 
 
 class PagedCache(NamedTuple):
@@ -288,10 +285,6 @@ def _capturing() -> bool:
     return bool(torch and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
-def _integers(values: Any) -> list[int]:
-    return values.tolist() if hasattr(values, "tolist") else list(values)
-
-
 def compress_plan(
     starts: Sequence[int] | Array,
     query_lens: Sequence[int] | Array,
@@ -322,8 +315,8 @@ def compress_plan(
 
     Raises
     ------
-    ValueError
-        The sizes differ, compress_ratio < 1, or a start or length is negative.
+    TypeError, ValueError
+        No integers; the sizes differ, compress_ratio < 1, or a start or length is negative.
 
     Examples
     --------
@@ -337,10 +330,7 @@ def compress_plan(
     """
     if capturing is None:
         capturing = _capturing()
-    lens = _integers(query_lens)
-    if start_hi is None:
-        return _core.compress_plan_exact(_integers(starts), lens, compress_ratio, capturing)
-    return _core.compress_plan_bounds(_integers(starts), _integers(start_hi), lens, compress_ratio, capturing)
+    return _core.compress_plan(starts, query_lens, compress_ratio, start_hi, capturing)
 
 
 def compress_ring_rows(compress_ratio: int, overlap: bool, max_drafts: int = 0) -> int:
@@ -362,8 +352,8 @@ def compress_ring_rows(compress_ratio: int, overlap: bool, max_drafts: int = 0) 
 
     Raises
     ------
-    ValueError
-        A number outside its range.
+    TypeError, ValueError
+        No integer, no bool; a number outside its range.
 
     Examples
     --------
@@ -795,7 +785,7 @@ def sparse_mla(
     attn_sink : array [num_q_heads], float32, optional
         A logit that adds to the denominator only.
     softmax_scale : float, optional
-        Default head_dim_qk**-0.5.
+        Not 0. Default head_dim_qk**-0.5.
     lse, max_logits : bool or array [rows, num_q_heads], float32
         True: return them, too. lse is the natural log, without the sink.
     num_threads : int
@@ -835,7 +825,7 @@ def sparse_mla(
         extra_topk_indices,
         extra_topk_lens,
         attn_sink,
-        0.0 if softmax_scale is None else softmax_scale,
+        softmax_scale,
         lse,
         max_logits,
         num_threads,
