@@ -43,6 +43,31 @@ def test_callbacks(tiny_v4):
     assert len(tokens) == 1 and not engine.cancel(request)
 
 
+def test_errors_of_others(tiny_v4):
+    engine = tamis.Engine(tiny_v4)
+
+    def fail(value):
+        raise LookupError(value)
+
+    alone = engine.generate("The ", 5)
+    engine.add("The", 5, on_token=fail)
+    engine.add("A", 5, on_text=fail)
+    assert engine.generate("The ", 5) == alone  # not its business
+    for _ in range(2):
+        with pytest.raises(LookupError):
+            engine.step()
+    assert not engine.step() and engine.num_unfinished == 0
+
+    engine.add("The", 5, on_token=lambda token: 1 / 0)
+    for name in ("on_token", "on_text"):
+        with pytest.raises(LookupError):
+            engine.generate("The ", 5, **{name: fail})
+    with pytest.raises(ZeroDivisionError):
+        engine.run()
+    engine.run()
+    assert engine.num_unfinished == 0
+
+
 def test_errors(tiny_v4):
     engine = tamis.Engine(tiny_v4, cache_tokens=1024)
     with pytest.raises(ValueError, match="temperature is -1"):

@@ -206,6 +206,30 @@ def test_operators_are_what_they_say(name):
     )
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_no_silent_gradients(compiled):
+    columns = torch.tensor([50, 7], dtype=INT32)
+    keys, lists = normal(1, 50, 128), columns.view(2, 1)
+    ops = torch.ops.tamis
+    calls = {
+        "topk_values": (lambda x: ops.topk_values(x, 3)[1], normal(2, 30)),
+        "index_logits": (
+            lambda x: ops.index_logits(x, normal(2, 8), keys, "fp32", 128, 50, 1.0, columns, 50, format="fp32"),
+            normal(2, 8, 128),
+        ),
+        "sparse_mla": (lambda x: ops.sparse_mla(x, normal(1, 9, 512), "fp32", 512, 9, 1.0, lists)[0], normal(2, 8, 512)),
+    }
+    for name, (call, x) in calls.items():
+        function = torch.compile(call, backend="aot_eager") if compiled else call
+        expected = call(x)
+        with torch.no_grad():
+            assert torch.equal(function(x.clone().requires_grad_()), expected)
+        # The compiler asks for the backward pass when it compiles, and wraps what it hears.
+        with pytest.raises(Exception if compiled else NotImplementedError, match=f"tamis.{name}: it has no gradient"):
+            function(x.clone().requires_grad_()).sum().backward()
+    assert not ops.topk(normal(2, 30).requires_grad_(), 3).requires_grad
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compile(dynamic):
     """A whole function in one graph, for several batch sizes."""
