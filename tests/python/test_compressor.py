@@ -57,7 +57,8 @@ READ_ONLY.setflags(write=False)
         (TypeError, "token_to_request is None, must be an array of int32", 4, {"token_to_request": None}),
         (TypeError, "out is int64, must be int32", 4, {"out": np.zeros(6, np.int64)}),
         (TypeError, "compress_ratios is float, must be an integer", 4.0, {}),
-        (TypeError, "compress_ratios is str, must be an integer", "4", {}),
+        (TypeError, "compress_ratios is str, must be a sequence of integers", "4", {}),
+        (TypeError, r"compress_ratios\[1\] is float, must be an integer", [4, 1.5], {}),
         (TypeError, "out is int, must be a sequence of arrays", [4], {"out": 7}),
         (ValueError, r"token_to_request is int32 \[12\], must be int32 \[13\]", 4, {"token_to_request": REQUESTS[1:]}),
         (ValueError, "query_start_loc is empty", 4, {"query_start_loc": STARTS[:0]}),
@@ -85,6 +86,8 @@ def test_wrong_capacity():
         tamis.compress_list_capacity(1, 1, 0)
     with pytest.raises(ValueError, match=r"^compress_list_capacity: compress_ratio is 0, must be in \[1, 1024\]"):
         build([4, 0])
+    with pytest.raises(TypeError, match="^compress_list_capacity: requests is str, must be an integer"):
+        tamis.compress_list_capacity(1, "1", 4)
     with pytest.raises(ValueError, match="^compress_list_capacity: tokens is -1"):
         tamis.compress_list_capacity(-1, 1, 4)
     with pytest.raises(ValueError, match="^compress_list_capacity: requests is -2"):

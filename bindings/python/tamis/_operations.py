@@ -18,14 +18,6 @@ Format = Literal["fp32", "bf16", "fp8", "mxfp4"]
 CompressAlgorithm = Literal["auto", "short_window", "tall_window", "tall_slices", "any_window"]
 
 
-def _device(op: str, device: str) -> tuple[str, int]:
-    """The kind and index of "cpu", "cuda" or "cuda:N"."""
-    kind, _, number = device.partition(":")
-    if number and not (kind == "cuda" and number.isdecimal() and int(number) < 2**31):
-        raise ValueError(f"{op}: device is '{device}', must be 'cpu', 'cuda' or 'cuda:N'")
-    return kind, int(number or 0)
-
-
 def topk(
     scores: Array,
     k: int,
@@ -185,7 +177,7 @@ def topk_row_ends(seq_lens: Array, next_n: int, compress_ratio: int = 0, *, out:
     return _core.topk_row_ends(seq_lens, next_n, compress_ratio, out)
 
 
-def topk_support(device: str = "cpu") -> list[tuple[str, bool, str]]:
+def topk_support(device: Any = "cpu") -> list[tuple[str, bool, str]]:
     """The top-k algorithms of a device: name, whether calls can take it, and why not.
 
     For CUDA the driver is asked, so the first call may take as long as starting it takes. A device that is not there
@@ -193,7 +185,7 @@ def topk_support(device: str = "cpu") -> list[tuple[str, bool, str]]:
 
     Parameters
     ----------
-    device : str
+    device : str or torch.device
         "cpu", "cuda" or "cuda:N".
 
     Returns
@@ -203,7 +195,7 @@ def topk_support(device: str = "cpu") -> list[tuple[str, bool, str]]:
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         `device` is none of these.
 
     Examples
@@ -212,7 +204,7 @@ def topk_support(device: str = "cpu") -> list[tuple[str, bool, str]]:
     >>> [name for name, available, why in tamis.topk_support("cpu") if available]
     ['identity', 'simd_filter', 'select']
     """
-    return _core.topk_support(*_device("topk_support", device))
+    return _core.topk_support(device)
 
 
 class PagedCache(NamedTuple):
@@ -222,8 +214,8 @@ class PagedCache(NamedTuple):
     ----------
     data : array [num_pages, ...]
         The first dimension counts pages, of any stride; within a page the bytes are contiguous. uint8 [num_pages,
-        page_bytes] for every layout; float32 or bfloat16 [num_pages, page_size, head_dim] for the layouts of these
-        names.
+        page_bytes] for every layout; float32, bfloat16 or float8_e4m3 [num_pages, page_size, head_dim] for "fp32", "bf16"
+        and "fp8_tensor".
     layout : str
         How an entry is stored: "fp32", "bf16", "fp8_tensor" (one scale a cache), "fp8_mla584" (V4's main attention),
         "fp8_mla656" (V3.2's), "indexer_fp8" or "indexer_mxfp4".
@@ -295,10 +287,6 @@ def _capturing() -> bool:
     return bool(torch and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
-def _integers(values: Any) -> list[int]:
-    return values.tolist() if hasattr(values, "tolist") else list(values)
-
-
 def compress_plan(
     starts: Sequence[int] | Array,
     query_lens: Sequence[int] | Array,
@@ -329,8 +317,8 @@ def compress_plan(
 
     Raises
     ------
-    ValueError
-        The sizes differ, compress_ratio < 1, or a start or length is negative.
+    TypeError, ValueError
+        No integers; the sizes differ, compress_ratio < 1, or a start or length is negative.
 
     Examples
     --------
@@ -344,10 +332,7 @@ def compress_plan(
     """
     if capturing is None:
         capturing = _capturing()
-    lens = _integers(query_lens)
-    if start_hi is None:
-        return _core.compress_plan_exact(_integers(starts), lens, compress_ratio, capturing)
-    return _core.compress_plan_bounds(_integers(starts), _integers(start_hi), lens, compress_ratio, capturing)
+    return _core.compress_plan(starts, query_lens, compress_ratio, start_hi, capturing)
 
 
 def compress_ring_rows(compress_ratio: int, overlap: bool, max_drafts: int = 0) -> int:
@@ -369,8 +354,8 @@ def compress_ring_rows(compress_ratio: int, overlap: bool, max_drafts: int = 0) 
 
     Raises
     ------
-    ValueError
-        A number outside its range.
+    TypeError, ValueError
+        No integer, no bool; a number outside its range.
 
     Examples
     --------
@@ -410,7 +395,7 @@ def compress_state_begin(start: int, compress_ratio: int, overlap: bool) -> int:
     return _core.compress_state_begin(start, compress_ratio, overlap)
 
 
-def stream_is_capturing(stream: int, device: str = "cuda") -> bool:
+def stream_is_capturing(stream: int, device: Any = "cuda") -> bool:
     """Whether a stream of a device records a graph, as its driver says.
 
     Parameters
@@ -418,7 +403,7 @@ def stream_is_capturing(stream: int, device: str = "cuda") -> bool:
     stream : int
         The handle (cudaStream_t) of a stream that exists: ``torch.cuda.current_stream().cuda_stream``, cupy's
         ``stream.ptr``; 0 is the default stream.
-    device : str
+    device : str or torch.device
         "cuda" or "cuda:N", where the stream lives; "cpu", where nothing records.
 
     Returns
@@ -440,7 +425,7 @@ def stream_is_capturing(stream: int, device: str = "cuda") -> bool:
     >>> tamis.stream_is_capturing(0, "cpu")
     False
     """
-    return _core.stream_is_capturing(*_device("stream_is_capturing", device), stream)
+    return _core.stream_is_capturing(stream, device)
 
 
 def compress_list_capacity(tokens: int, requests: int, compress_ratio: int) -> int:
@@ -460,8 +445,8 @@ def compress_list_capacity(tokens: int, requests: int, compress_ratio: int) -> i
 
     Raises
     ------
-    ValueError
-        A number outside its range.
+    TypeError, ValueError
+        No integer; a number outside its range.
 
     Examples
     --------
@@ -965,7 +950,7 @@ def sparse_mla(
     attn_sink : array [num_q_heads], float32, optional
         A logit that adds to the denominator only.
     softmax_scale : float, optional
-        Default head_dim_qk**-0.5.
+        Not 0. Default head_dim_qk**-0.5.
     lse, max_logits : bool or array [rows, num_q_heads], float32
         True: return them, too. lse is the natural log, without the sink.
     num_threads : int
@@ -1005,7 +990,7 @@ def sparse_mla(
         extra_topk_indices,
         extra_topk_lens,
         attn_sink,
-        0.0 if softmax_scale is None else softmax_scale,
+        softmax_scale,
         lse,
         max_logits,
         num_threads,

@@ -2,7 +2,8 @@
 
 Importing this module registers them, with what the compiler has to know of each: the shapes of its results and which
 arguments it writes. Arguments are those of the functions of the package; a cache is five arguments, its tensor and the
-other fields of tamis.PagedCache. Outside of compiled code the functions of the package cost less.
+other fields of tamis.PagedCache. None has a gradient: a backward pass through one fails, and in compiled code so does a
+forward pass that prepares one; use torch.no_grad(). Outside of compiled code the functions of the package cost less.
 
 Examples
 --------
@@ -44,6 +45,15 @@ def _register(schema: str, implementation: Callable[..., Any], fake: Callable[..
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     _library.impl(name, implementation, "CompositeExplicitAutograd")
     torch.library.register_fake(f"tamis::{name}", fake, lib=_library)
+
+
+def _without_gradient(name: str) -> None:
+    """A backward pass through the operator fails, where it would else give no gradient and say nothing."""
+
+    def backward(*_: Any) -> Any:
+        raise NotImplementedError(f"torch.ops.tamis.{name}: it has no gradient, must not be part of a backward pass")
+
+    torch.library.register_autograd(f"tamis::{name}", backward, lib=_library)
 
 
 def _topk(
@@ -210,3 +220,5 @@ _register(
     _sparse_mla,
     _sparse_mla_fake,
 )
+for _name in ("topk_values", "index_logits", "sparse_mla"):  # what gives numbers; indices have no gradient anyway
+    _without_gradient(_name)
