@@ -14,7 +14,7 @@
 // with, and only ever grow at their end. A library newer than the caller takes fields past struct_size as zero. A
 // library older than the caller accepts a larger struct as long as every byte that it does not know is zero, and
 // answers TAMIS_UNSUPPORTED otherwise: nothing that was asked for is ignored. The structs without a struct_size
-// (tensor, cache, device, certificate) are fixed.
+// (tensor, cache, device, certificate, compress_list, compress_counts, rope_scaling) are fixed.
 //
 // Calls. No function throws, prints, exits or keeps a pointer to its arguments. Operations allocate nothing on success.
 // Any number of threads may call at once, each with its own outputs and workspace.
@@ -307,6 +307,20 @@ enum {
   TAMIS_COMPRESS_PLAN_SOME = 2      ///< At least one does.
 };
 
+/// Kernels of the compressor on CUDA; on the CPU it must be AUTO. Values of tamis::CompressAlgorithm. A forced
+/// algorithm that cannot serve the call is an error.
+typedef int32_t tamis_compress_algorithm;
+enum {
+  TAMIS_COMPRESS_ALGORITHM_AUTO = 0,
+  TAMIS_COMPRESS_ALGORITHM_SHORT_WINDOW = 1,
+  TAMIS_COMPRESS_ALGORITHM_TALL_WINDOW = 2,
+  TAMIS_COMPRESS_ALGORITHM_TALL_SLICES = 3,
+  TAMIS_COMPRESS_ALGORITHM_ANY_WINDOW = 4
+};
+
+/// auto, short_window, tall_window, tall_slices, any_window; "unknown algorithm" for any other number.
+TAMIS_API const char* tamis_compress_algorithm_name(tamis_compress_algorithm algorithm) TAMIS_NOEXCEPT;
+
 /// Decides from exact start positions: request i owns positions [starts[i], starts[i] + query_lens[i]).
 /// @param capturing  Not 0 while the stream records a graph: the answer is then UNKNOWN.
 TAMIS_API tamis_status tamis_compress_plan_exact(const int64_t* starts, const int64_t* query_lens, int64_t num_requests,
@@ -326,6 +340,46 @@ TAMIS_API tamis_status tamis_compress_ring_rows(int64_t compress_ratio, int32_t 
 /// First earlier position whose state row a request at position `start` can still need.
 TAMIS_API tamis_status tamis_compress_state_begin(int64_t start, int64_t compress_ratio, int32_t overlap,
                                                   int64_t* position) TAMIS_NOEXCEPT;
+
+/// Whether a stream of a device records a graph, as its driver says; never on the CPU.
+/// @param device_kind  TAMIS_DEVICE_CPU or TAMIS_DEVICE_CUDA.
+/// @param stream       A cudaStream_t on CUDA; ignored on the CPU.
+/// @param capturing    Out: 1 or 0.
+TAMIS_API tamis_status tamis_stream_is_capturing(int32_t device_kind, int32_t device_index, void* stream,
+                                                 int32_t* capturing) TAMIS_NOEXCEPT;
+
+/// Most entries that a step of so many tokens and requests can complete.
+TAMIS_API tamis_status tamis_compress_list_capacity(int64_t tokens, int64_t requests, int64_t compress_ratio,
+                                                    int64_t* capacity) TAMIS_NOEXCEPT;
+
+/// One ratio's part of tamis_build_compress_step().
+typedef struct tamis_compress_list {
+  int64_t compress_ratio;  ///< In [1, 1024].
+  tamis_tensor tokens;     ///< [at least tamis_compress_list_capacity()] int32, out: the tokens that complete an entry,
+                           ///< ascending, then -1 to the end. Contiguous.
+} tamis_compress_list;
+
+#define TAMIS_MAX_COMPRESS_LISTS 4
+
+typedef struct tamis_compress_step_args {
+  size_t struct_size;
+  tamis_tensor positions;            ///< This and the next two: as in tamis_compress_args.
+  tamis_tensor token_to_request;     ///< [tokens] int32.
+  tamis_tensor query_start_loc;      ///< [requests + 1] int32.
+  const tamis_compress_list* lists;  ///< [num_lists], one a ratio of the model. May be null when there are none.
+  int64_t num_lists;                 ///< At most TAMIS_MAX_COMPRESS_LISTS.
+  void* stream;
+} tamis_compress_step_args;
+
+/// Lists the tokens of a step that complete an entry, once for all layers: `listed_tokens` of tamis_compress(). On CUDA
+/// one launch, asynchronous and safe under graph capture, where a replay fills the lists anew.
+TAMIS_API tamis_status tamis_build_compress_step(const tamis_compress_step_args* args) TAMIS_NOEXCEPT;
+
+/// Launches that tamis_compress() made. The caller's, in host memory; each call adds to it, a graph's replay does not.
+typedef struct tamis_compress_counts {
+  int64_t pooled;   ///< Calls that saved state and looked for entries to pool.
+  int64_t skipped;  ///< Calls that saved state only, because of TAMIS_COMPRESS_PLAN_NONE.
+} tamis_compress_counts;
 
 /// One step of one compressor over a flattened batch. d = cache.head_dim, coff = overlap ? 2 : 1, R = compress_ratio.
 typedef struct tamis_compress_args {
@@ -353,6 +407,11 @@ typedef struct tamis_compress_args {
   void* workspace;           ///< tamis_compress_workspace_bytes(), 64-byte aligned; contents may be anything.
   size_t workspace_bytes;
   void* stream;
+  tamis_tensor listed_tokens;     ///< Optional: [any] int32, the list of tamis_build_compress_step() for this step and
+                                  ///< ratio. Tokens that it lacks complete nothing; what is no token is skipped.
+  tamis_compress_counts* counts;  ///< Optional, in and out.
+  tamis_compress_algorithm algorithm;
+  int32_t reserved;  ///< Must be 0.
 } tamis_compress_args;
 
 TAMIS_API tamis_status tamis_compress_workspace_bytes(const tamis_compress_args* args, size_t* bytes) TAMIS_NOEXCEPT;

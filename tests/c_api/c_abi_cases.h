@@ -16,6 +16,7 @@ const char* c_abi_index(void);
 const char* c_abi_sparse_mla(void);
 const char* c_abi_compress(void);
 const char* c_abi_compress_plan(void);
+const char* c_abi_compress_step(void);
 const char* c_abi_ops(void);
 const char* c_abi_names(void);
 

@@ -377,6 +377,9 @@ const char* c_abi_compress(void) {
   const int32_t state_table[1][2] = {{1, 0}};
   const int64_t state_slots[kTokens] = {4, 5, 6, 7, 0};
   const int64_t kv_slots[kTokens] = {-1, -1, -1, 1, -1};
+  const int32_t none_listed[2] = {4, -1};
+  const int32_t listed[2] = {3, -1};
+  tamis_compress_counts counts = {100, 200};
   double mean[kDim];
   double mean_square = 0;
   size_t bytes = 0;
@@ -425,13 +428,73 @@ const char* c_abi_compress(void) {
   CHECK(tamis_compress(&args) == TAMIS_OK);
   for (d = 0; d < kDim; ++d) CHECK(cache[1][d] == 0.0F && state[1][3][d] == kv[3][d] && state[0][0][d] == kv[4][d]);
 
+  // Token 3 is not in the list, so it completes nothing. What the calls did is added to the counts.
+  args.plan = 0;
+  args.counts = &counts;
+  args.listed_tokens = tamis_tensor_1d(none_listed, TAMIS_DTYPE_INT32, 2);
+  CHECK(tamis_compress(&args) == TAMIS_OK);
+  for (d = 0; d < kDim; ++d) CHECK(cache[1][d] == 0.0F);
+  args.plan = TAMIS_COMPRESS_PLAN_NONE;
+  CHECK(tamis_compress(&args) == TAMIS_OK && tamis_compress(&args) == TAMIS_OK);
+  CHECK(counts.pooled == 101 && counts.skipped == 202);
+
   // The zeroed plan is UNKNOWN, and the zeroed eps is 1e-6. Values are below 4: 16 ulp of that.
   args.plan = 0;
+  args.listed_tokens = tamis_tensor_1d(listed, TAMIS_DTYPE_INT32, 2);
   CHECK(tamis_compress(&args) == TAMIS_OK);
+  CHECK(counts.pooled == 102 && counts.skipped == 202);
   for (d = 0; d < kDim; ++d) {
     CHECK(near(cache[1][d], mean[d] / sqrt(mean_square + 1e-6) * norm_weight[d], 4.0 * 16 * 6e-8));
     CHECK(cache[0][d] == 0.0F);
   }
+
+  // A call that fails counts nothing.
+  args.algorithm = TAMIS_COMPRESS_ALGORITHM_TALL_WINDOW;
+  CHECK(tamis_compress(&args) == TAMIS_INVALID_ARGUMENT);
+  CHECK(strcmp(tamis_last_error(), "compress: algorithm is tall_window, on the CPU it must be auto") == 0);
+  CHECK(counts.pooled == 102 && counts.skipped == 202);
+
+  // A caller compiled before these fields were there has no list, no counts and no algorithm.
+  args.struct_size = offsetof(tamis_compress_args, listed_tokens);
+  memset(&args.listed_tokens, 0xEE, sizeof args - offsetof(tamis_compress_args, listed_tokens));
+  memset(cache, 0, sizeof cache);
+  CHECK(tamis_compress(&args) == TAMIS_OK);
+  CHECK(near(cache[1][0], mean[0] / sqrt(mean_square + 1e-6), 4.0 * 16 * 6e-8));
+  CHECK(counts.pooled == 102 && counts.skipped == 202);
+  return NULL;
+}
+
+const char* c_abi_compress_step(void) {
+  // Requests at positions 2 3 4 and 7 8, then a token of padding.
+  enum { kTokens = 6, kCapacity = 3 };
+  const int64_t positions[kTokens] = {2, 3, 4, 7, 8, -1};
+  const int32_t token_to_request[kTokens] = {0, 0, 0, 1, 1, 1};
+  const int32_t query_start_loc[3] = {0, 3, 6};
+  int32_t by_four[kCapacity + 1] = {-9, -9, -9, -9};
+  int32_t by_eight[kCapacity] = {-9, -9, -9};
+  tamis_compress_list lists[2] = {{0}};
+  tamis_compress_step_args args = {0};
+  int64_t capacity = -1;
+  int32_t capturing = -1;
+  CHECK(tamis_compress_list_capacity(kTokens, 2, 4, &capacity) == TAMIS_OK && capacity == kCapacity);
+  CHECK(tamis_compress_list_capacity(256, 256, 128, &capacity) == TAMIS_OK && capacity == 256);
+  lists[0].compress_ratio = 4;
+  lists[0].tokens = tamis_tensor_1d(by_four, TAMIS_DTYPE_INT32, kCapacity + 1);
+  lists[1].compress_ratio = 8;
+  lists[1].tokens = tamis_tensor_1d(by_eight, TAMIS_DTYPE_INT32, kCapacity);
+  args.struct_size = sizeof args;
+  args.positions = tamis_tensor_1d(positions, TAMIS_DTYPE_INT64, kTokens);
+  args.token_to_request = tamis_tensor_1d(token_to_request, TAMIS_DTYPE_INT32, kTokens);
+  args.query_start_loc = tamis_tensor_1d(query_start_loc, TAMIS_DTYPE_INT32, 3);
+  CHECK(tamis_build_compress_step(&args) == TAMIS_OK);  // no lists: nothing to do
+  CHECK(by_four[0] == -9);
+  args.lists = lists;
+  args.num_lists = 2;
+  CHECK(tamis_build_compress_step(&args) == TAMIS_OK);
+  CHECK(by_four[0] == 1 && by_four[1] == 3 && by_four[2] == -1 && by_four[3] == -1);
+  CHECK(by_eight[0] == 3 && by_eight[1] == -1 && by_eight[2] == -1);
+
+  CHECK(tamis_stream_is_capturing(TAMIS_DEVICE_CPU, 0, NULL, &capturing) == TAMIS_OK && capturing == 0);
   return NULL;
 }
 
@@ -512,5 +575,9 @@ const char* c_abi_names(void) {
   CHECK(strcmp(tamis_cache_layout_name(7), "unknown layout") == 0);
   CHECK(strcmp(tamis_topk_algorithm_name(TAMIS_TOPK_ALGORITHM_SIMD_FILTER), "simd_filter") == 0);
   CHECK(strcmp(tamis_topk_algorithm_name(256), "unknown algorithm") == 0);
+  CHECK(strcmp(tamis_compress_algorithm_name(TAMIS_COMPRESS_ALGORITHM_AUTO), "auto") == 0);
+  CHECK(strcmp(tamis_compress_algorithm_name(TAMIS_COMPRESS_ALGORITHM_ANY_WINDOW), "any_window") == 0);
+  CHECK(strcmp(tamis_compress_algorithm_name(5), "unknown algorithm") == 0);
+  CHECK(strcmp(tamis_compress_algorithm_name(-1), "unknown algorithm") == 0);
   return NULL;
 }

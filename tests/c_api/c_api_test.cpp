@@ -34,6 +34,7 @@ TEST(CAbi, Index) { TAMIS_EXPECT_C(c_abi_index()); }
 TEST(CAbi, SparseMla) { TAMIS_EXPECT_C(c_abi_sparse_mla()); }
 TEST(CAbi, Compress) { TAMIS_EXPECT_C(c_abi_compress()); }
 TEST(CAbi, CompressPlan) { TAMIS_EXPECT_C(c_abi_compress_plan()); }
+TEST(CAbi, CompressStep) { TAMIS_EXPECT_C(c_abi_compress_step()); }
 TEST(CAbi, Ops) { TAMIS_EXPECT_C(c_abi_ops()); }
 TEST(CAbi, Names) { TAMIS_EXPECT_C(c_abi_names()); }
 
@@ -138,6 +139,13 @@ TEST(CArgs, NullPointersAreErrors) {
   expect(tamis_compress_plan_bounds(&number, nullptr, &number, 1, 4, 0, &plan), "compress_plan: start_hi is null");
   expect(tamis_compress_ring_rows(4, 1, 0, nullptr), "compress_ring_rows: rows is null");
   expect(tamis_compress_state_begin(4, 4, 1, nullptr), "compress_state_begin: position is null");
+  expect(tamis_compress_list_capacity(1, 1, 4, nullptr), "compress_list_capacity: capacity is null");
+  expect(tamis_build_compress_step(nullptr), "build_compress_step: args is null");
+  tamis_compress_step_args step{};
+  step.struct_size = sizeof step;
+  step.num_lists = 1;
+  expect(tamis_build_compress_step(&step), "build_compress_step: lists is null");
+  expect(tamis_stream_is_capturing(TAMIS_DEVICE_CPU, 0, nullptr, nullptr), "stream_is_capturing: capturing is null");
   expect(tamis_index_query(nullptr), "index_query: args is null");
   expect(tamis_index_logits(nullptr), "index_logits: args is null");
   expect(tamis_index_topk(nullptr), "index_topk: args is null");
@@ -223,6 +231,24 @@ TEST(CArgs, NumbersThatNameNothingAreErrors) {
   compress.plan = 3;
   EXPECT_EQ(tamis_compress(&compress), TAMIS_INVALID_ARGUMENT);
   EXPECT_STREQ(tamis_last_error(), "compress: plan is 3, must be in [0, 2]");
+  compress.plan = TAMIS_COMPRESS_PLAN_UNKNOWN;
+  for (const std::int32_t value : {-1, 5, INT_MIN}) {
+    compress.algorithm = value;
+    EXPECT_EQ(tamis_compress(&compress), TAMIS_INVALID_ARGUMENT);
+    EXPECT_EQ(std::string(tamis_last_error()),
+              "compress: algorithm is " + std::to_string(value) + ", must be in [0, 4]");
+  }
+  compress.algorithm = TAMIS_COMPRESS_ALGORITHM_AUTO;
+  compress.reserved = -1;
+  EXPECT_EQ(tamis_compress(&compress), TAMIS_INVALID_ARGUMENT);
+  EXPECT_STREQ(tamis_last_error(), "compress: reserved is -1, must be 0");
+
+  std::int32_t capturing = -7;
+  EXPECT_EQ(tamis_stream_is_capturing(2, 0, nullptr, &capturing), TAMIS_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(tamis_last_error()).find("stream_is_capturing: device is on device kind 2 index 0"),
+            std::string::npos)
+      << tamis_last_error();
+  EXPECT_EQ(capturing, -7);
 
   tamis_index_logits_args logits{};
   logits.struct_size = sizeof logits;
@@ -276,6 +302,54 @@ TEST(CArgs, CountsThatCannotBeAreErrors) {
   EXPECT_EQ(tamis_topk_row_ends(nullptr, 0, 1, 4, nullptr), TAMIS_OK);
   EXPECT_EQ(tamis_compress_plan_exact(nullptr, nullptr, -5, 4, 0, &plan), TAMIS_INVALID_ARGUMENT);
   EXPECT_STREQ(tamis_last_error(), "compress_plan: num_requests is -5, must be in [0, 2147483648]");
+  std::int64_t capacity = -7;
+  EXPECT_EQ(tamis_compress_list_capacity(-1, 1, 4, &capacity), TAMIS_INVALID_ARGUMENT);
+  EXPECT_STREQ(tamis_last_error(), "compress_list_capacity: tokens is -1, must be >= 0");
+  EXPECT_EQ(tamis_compress_list_capacity(1, 1, 1025, &capacity), TAMIS_INVALID_ARGUMENT);
+  EXPECT_STREQ(tamis_last_error(), "compress_list_capacity: compress_ratio is 1025, must be in [1, 1024]");
+  EXPECT_EQ(capacity, -7);
+}
+
+// A step of one token, to be bent: what is wrong with a list is said, and lists are not written.
+TEST(CArgs, ListsThatCannotBeAreErrors) {
+  const std::int64_t position = 3;
+  const std::int32_t request = 0;
+  const std::array<std::int32_t, 2> query_start_loc{0, 1};
+  std::array<std::int32_t, 1> tokens{-9};
+  std::array<tamis_compress_list, 5> lists{};
+  for (tamis_compress_list& list : lists) {
+    list.compress_ratio = 4;
+    list.tokens = tamis_tensor_1d(tokens.data(), TAMIS_DTYPE_INT32, 1);
+  }
+  tamis_compress_step_args args{};
+  args.struct_size = sizeof args;
+  args.positions = tamis_tensor_1d(&position, TAMIS_DTYPE_INT64, 1);
+  args.token_to_request = tamis_tensor_1d(&request, TAMIS_DTYPE_INT32, 1);
+  args.query_start_loc = tamis_tensor_1d(query_start_loc.data(), TAMIS_DTYPE_INT32, 2);
+  args.lists = lists.data();
+  const auto expect = [&](const std::string& text) {
+    EXPECT_EQ(tamis_build_compress_step(&args), TAMIS_INVALID_ARGUMENT);
+    EXPECT_EQ(std::string(tamis_last_error()), "build_compress_step: " + text);
+    EXPECT_EQ(tokens[0], -9);
+  };
+  for (const std::int64_t count : {std::int64_t{5}, std::int64_t{-1}, std::numeric_limits<std::int64_t>::max()}) {
+    args.num_lists = count;
+    expect("num_lists is " + std::to_string(count) + ", must be in [0, 4]");
+  }
+  args.num_lists = 4;
+  lists[3].tokens = {};
+  expect("lists.tokens is absent, must be int32 [any]");
+  lists[3].tokens = tamis_tensor_1d(tokens.data(), TAMIS_DTYPE_INT32, 0);
+  expect("lists.tokens of ratio 4 has 0 elements, must have >= 1 (compress_list_capacity)");
+  lists[3].tokens = tamis_tensor_1d(tokens.data(), TAMIS_DTYPE_INT32, 1);
+  lists[3].tokens.dtype = 7;
+  expect("lists.tokens has dtype 7, must be in [0, 6]");
+  lists[3].tokens.dtype = TAMIS_DTYPE_INT32;
+  lists[3].compress_ratio = 0;
+  expect("compress_ratio is 0, must be in [1, 1024]");
+  lists[3].compress_ratio = 4;
+  EXPECT_EQ(tamis_build_compress_step(&args), TAMIS_OK) << tamis_last_error();
+  EXPECT_EQ(tokens[0], 0);
 }
 
 TEST(CErrors, ExceptionsBecomeStatusAndText) {

@@ -165,38 +165,93 @@ def test_wrong_devices():
         tamis.sparse_mla(normal(1, 8, 512), keys, torch.zeros(1, 1, dtype=INT32, device="cuda"))
 
 
+class CompressStep:
+    """300 tokens of one request, the same on every device."""
+
+    tokens, d = 300, 512
+
+    def __init__(self, ratio, device):
+        width = self.d * (2 if ratio == 4 else 1)
+        rows = tamis.compress_ring_rows(ratio, ratio == 4)
+        self.state = torch.zeros(1, rows, 2 * width, device=device)
+        self.pages = torch.zeros(2, 64 * 584, dtype=torch.uint8, device=device)
+        self.where = {
+            "positions": torch.arange(self.tokens, device=device),
+            "token_to_request": torch.zeros(self.tokens, dtype=INT32, device=device),
+            "query_start_loc": lengths(0, self.tokens, device=device),
+        }
+        self.arguments = {
+            "kv": normal(self.tokens, width, seed=1, device=device),
+            "gate": normal(self.tokens, width, seed=2, device=device),
+            "ape": normal(ratio, width, seed=3, device=device),
+            "norm_weight": normal(self.d, seed=4, device=device),
+            "cos_sin": normal(self.tokens, 64, seed=5, device=device),
+            "state": self.state,
+            "state_ring": lengths(0, device=device),
+            "cache": tamis.PagedCache(self.pages, "fp8_mla584", self.d, 64),
+            "kv_slots": torch.arange(self.tokens, device=device) // ratio,
+            "compress_ratio": ratio,
+            **self.where,
+        }
+
+    def run(self, **arguments):
+        tamis.compress(**self.arguments, **arguments)
+        return self
+
+    def clear(self):
+        self.state.zero_()
+        self.pages.zero_()
+
+    def equals(self, other):
+        return torch.equal(self.state.cpu(), other.state.cpu()) and torch.equal(self.pages.cpu(), other.pages.cpu())
+
+
 @pytest.mark.parametrize("ratio", [4, 128])
 def test_compress(ratio):
-    """Where the build has it: the same bits as on the CPU, on the current stream."""
-    tokens, d = 300, 512
-    width = d * (2 if ratio == 4 else 1)
-    rows = tamis.compress_ring_rows(ratio, ratio == 4)
-    inputs = {
-        "kv": normal(tokens, width, seed=1),
-        "gate": normal(tokens, width, seed=2),
-        "ape": normal(ratio, width, seed=3),
-        "norm_weight": normal(d, seed=4),
-        "cos_sin": normal(tokens, 64, seed=5),
-        "positions": torch.arange(tokens, device="cuda"),
-        "token_to_request": torch.zeros(tokens, dtype=INT32, device="cuda"),
-        "query_start_loc": lengths(0, tokens),
-        "state_ring": lengths(0),
-        "kv_slots": torch.arange(tokens, device="cuda") // ratio,
-    }
-    results = []
-    for device in ("cpu", "cuda"):
-        state = torch.zeros(1, rows, 2 * width, device=device)
-        pages = torch.zeros(2, 64 * 584, dtype=torch.uint8, device=device)
-        cache = tamis.PagedCache(pages, "fp8_mla584", d, 64)
-        on_device = {name: value.to(device) for name, value in inputs.items()}
-        try:
-            tamis.compress(state=state, cache=cache, compress_ratio=ratio, **on_device)
-        except NotImplementedError as error:
-            assert device == "cuda" and "this build works on the CPU only" in str(error)
-            pytest.skip("this build has no compressor for CUDA: its test is skipped")
-        results.append((state.cpu(), pages.cpu()))
-    assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][1], results[1][1])
-    assert results[0][1].any()
+    """The same bits as on the CPU, on the current stream, with and without a list of what completes."""
+    expected = CompressStep(ratio, "cpu").run()
+    assert expected.pages.any()
+    step = CompressStep(ratio, "cuda")
+    for algorithm in ("auto", "tall_window", "tall_slices", "any_window"):
+        assert step.run(algorithm=algorithm).equals(expected)
+        step.clear()
+    listed = tamis.build_compress_step(**step.where, compress_ratios=ratio)
+    assert listed.is_cuda and listed.dtype == INT32
+    on_cpu = {name: array.cpu() for name, array in step.where.items()}
+    assert torch.equal(listed.cpu(), tamis.build_compress_step(**on_cpu, compress_ratios=ratio))
+    assert step.run(listed_tokens=listed).equals(expected)
+    step.clear()
+    if ratio == 4:
+        assert step.run(algorithm="short_window").equals(expected)
+        return
+    with pytest.raises(NotImplementedError, match="short_window cannot serve this call: the window of 128 rows must"):
+        step.run(algorithm="short_window")
+
+
+@pytest.mark.parametrize("ratio", [4, 128])
+def test_compress_in_a_graph(ratio):
+    """A replay lists anew what its positions complete, and a plan of NONE is not kept."""
+    step, counts = CompressStep(ratio, "cuda"), tamis.CompressCounts()
+    lists = torch.full((tamis.compress_list_capacity(step.tokens, 1, ratio),), -9, dtype=INT32, device="cuda")
+    tamis.build_compress_step(**step.where, compress_ratios=ratio, out=lists)
+    step.run(listed_tokens=lists)  # kernels are loaded
+    step.run(plan=tamis.CompressPlan.NONE, counts=counts)
+    positions, graph = step.where["positions"], torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        assert tamis.stream_is_capturing(torch.cuda.current_stream().cuda_stream)
+        tamis.build_compress_step(**step.where, compress_ratios=ratio, out=lists)
+        step.run(listed_tokens=lists, plan=tamis.CompressPlan.NONE, counts=counts)
+    assert not tamis.stream_is_capturing(torch.cuda.current_stream().cuda_stream)
+    assert counts == tamis.CompressCounts(pooled=1, skipped=1)
+    for used in (step.tokens, ratio, ratio - 1):  # the tokens behind are padding
+        where = torch.arange(step.tokens).masked_fill(torch.arange(step.tokens) >= used, -1)
+        positions.copy_(where)
+        step.clear()
+        graph.replay()
+        expected = CompressStep(ratio, "cpu")
+        expected.where["positions"].copy_(where)
+        assert step.equals(expected.run())
+        assert (lists.cpu() >= 0).sum() == used // ratio
 
 
 def test_pinned_memory_is_the_cpus():

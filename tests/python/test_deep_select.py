@@ -3,6 +3,7 @@
 import doctest
 import inspect
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
@@ -101,6 +102,18 @@ def test_what_is_refused():
         deep_select.topk(scores, 2, indices_type=torch.int8)
     with pytest.raises(ValueError, match="output_idx is torch.int32, must be indices_type = torch.int64"):
         deep_select.topk(scores, 2, output_idx=torch.zeros(2, 2, dtype=torch.int32))
+
+
+def test_arguments_are_checked_before_anything_is_written():
+    scores, out = normal(2, 10), torch.full((2, 3), -5)
+    for name, value in (("end", np.array([3, 2], np.int32)), ("output_idx_offset", [1, 2])):
+        with pytest.raises(TypeError, match=f"topk: {name} is (ndarray|list), must be a torch.Tensor"):
+            deep_select.topk(scores, 3, output_idx=out, **{name: value})
+    assert (out == -5).all()
+    with pytest.raises(TypeError, match="topk: input is ndarray"):
+        deep_select.topk(scores.numpy(), 3)
+    assert torch.equal(deep_select.topk(scores, 3, sorted=True, return_value=1)[0], scores.topk(3).values)
+    assert deep_select.topk(scores, 3, return_value=0)[0] is None
 
 
 def test_examples_of_the_documentation():

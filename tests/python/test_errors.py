@@ -132,3 +132,91 @@ def test_other_operations():
         tamis.Engine("/nonexistent")
     with pytest.raises(ValueError, match="device is 'gpu'"):
         tamis.Engine("/nonexistent", device="gpu")
+
+
+RING = {"compress_ratio": 4, "overlap": True}
+Q = np.zeros((1, 8, 512), np.float32)
+KEYS = tamis.PagedCache(np.zeros((1, 3, 512), np.float32), "fp32", 512, 3)
+LIST = np.zeros((1, 1), np.int32)
+
+
+def index_arguments():
+    keys = tamis.PagedCache(np.zeros((1, 3, 128), np.float32), "fp32", 128, 3)
+    return (np.zeros((1, 1, 128), np.float32), np.ones((1, 1), np.float32), keys, np.array([3], np.int32))
+
+
+def compress(**changes):
+    d, n = 512, 4
+    arguments = {
+        "kv": np.ones((n, d), np.float32), "gate": np.zeros((n, d), np.float32), "ape": np.zeros((n, d), np.float32),
+        "norm_weight": np.ones(d, np.float32), "cos_sin": np.ones((n, 64), np.float32), "positions": np.arange(n),
+        "token_to_request": np.zeros(n, np.int32), "query_start_loc": np.array([0, n], np.int32),
+        "state": np.zeros((1, n, 2 * d), np.float32), "state_ring": np.zeros(1, np.int32),
+        "cache": tamis.PagedCache(np.zeros((1, 4, d), np.float32), "fp32", d, 4), "kv_slots": np.zeros(n, int),
+        "compress_ratio": n, "overlap": False,
+    }
+    tamis.compress(**{**arguments, **changes})
+
+
+def sparse_mla(**changes):
+    return tamis.sparse_mla(**{"q": Q, "cache": KEYS, "topk_indices": LIST, **changes})
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "call"),
+    [
+        (TypeError, "index_logits: clean is int, must be a bool",
+         lambda: tamis.index_logits(*index_arguments(), format="fp32", clean=1)),
+        (TypeError, "index_query: hadamard is int, must be a bool",
+         lambda: tamis.index_query(Q[..., :128], Q[:, :, 0], np.array([0]), np.ones((1, 64), np.float32), hadamard=1)),
+        (TypeError, "compress: hadamard is str, must be a bool", lambda: compress(hadamard="no")),
+        (TypeError, "compress: overlap is int, must be a bool", lambda: compress(overlap=0)),
+        (TypeError, "compress: rms_norm_eps is str, must be a number", lambda: compress(rms_norm_eps="x")),
+        (TypeError, "compress: plan is str, must be a tamis.CompressPlan", lambda: compress(plan="NONE")),
+        (TypeError, "compress: plan is NoneType, must be a tamis.CompressPlan", lambda: compress(plan=None)),
+        (ValueError, "compress: num_threads is 4294967296, must be at most 2147483647",
+         lambda: compress(num_threads=2**32)),
+        (ValueError, "topk: num_threads is 4294967296, must be at most", lambda: tamis.topk(SCORES, 1, num_threads=2**32)),
+        (TypeError, "sparse_mla: softmax_scale is str, must be a number", lambda: sparse_mla(softmax_scale="x")),
+        (ValueError, "sparse_mla: softmax_scale is 0, must not be 0", lambda: sparse_mla(softmax_scale=0.0)),
+        (ValueError, "sparse_mla: softmax_scale is 1e-60, must not be 0", lambda: sparse_mla(softmax_scale=1e-60)),
+        (ValueError, "sparse_mla: softmax_scale is inf, must be finite", lambda: sparse_mla(softmax_scale=1e60)),
+        (TypeError, "sparse_mla: cache is NoneType, must be a tamis.PagedCache", lambda: sparse_mla(cache=None)),
+        (TypeError, "sparse_mla: scale is str, must be a number", lambda: sparse_mla(cache=KEYS._replace(scale="x"))),
+        (ValueError, r"sparse_mla: topk_indices is int32 \[2, 1\]",
+         lambda: sparse_mla(topk_indices=np.zeros((2, 1), np.int32))),
+        (ValueError, "sparse_mla: extra_cache has layout indexer_fp8",
+         lambda: sparse_mla(extra_topk_indices=LIST,
+                            extra_cache=tamis.PagedCache.empty(1, "indexer_fp8", 128, 4))),
+        (ValueError, "sparse_mla: extra_topk_lens is given without extra_cache, must be None",
+         lambda: sparse_mla(extra_topk_lens=LIST[0])),
+        (TypeError, "sparse_mla: out is bool, must be an array", lambda: sparse_mla(out=False)),
+        (TypeError, "topk: out is bool, must be an array", lambda: tamis.topk(SCORES, 1, out=True)),
+        (ValueError, "topk: page_starts is given without page_table", lambda: tamis.topk(SCORES, 1, page_starts="x")),
+        (TypeError, "topk: page_size is str, must be an integer", lambda: tamis.topk(SCORES, 1, page_size="x")),
+        (ValueError, "index_topk: page_starts is given without mapping_page_table",
+         lambda: tamis.index_topk(*index_arguments(), 1, format="fp32", page_starts=LIST[0])),
+        (TypeError, r"compress_plan: starts\[0\] is float, must be an integer",
+         lambda: tamis.compress_plan([1.5], [1], 4)),
+        (TypeError, "compress_plan: query_lens is str, must be a sequence", lambda: tamis.compress_plan([1], "1", 4)),
+        (TypeError, "compress_plan: starts is int, must be a sequence", lambda: tamis.compress_plan(1, [1], 4)),
+        (TypeError, r"compress_plan: start_hi\[1\] is list", lambda: tamis.compress_plan([1], [1], 4, start_hi=[1, []])),
+        (TypeError, "compress_plan: capturing is int", lambda: tamis.compress_plan([1], [1], 4, capturing=1)),
+        (TypeError, "compress_ring_rows: overlap is int, must be a bool", lambda: tamis.compress_ring_rows(4, 1)),
+        (TypeError, "compress_ring_rows: max_drafts is float",
+         lambda: tamis.compress_ring_rows(**RING, max_drafts=1.0)),
+        (TypeError, "compress_state_begin: start is NoneType", lambda: tamis.compress_state_begin(None, **RING)),
+        (ValueError, "topk_support: device is 'cuda:', must be 'cpu', 'cuda' or", lambda: tamis.topk_support("cuda:")),
+        (ValueError, "topk_support: device is 'cpu:'", lambda: tamis.topk_support("cpu:")),
+        (ValueError, "topk_support: device is 'cuda:-1'", lambda: tamis.topk_support("cuda:-1")),
+        (TypeError, "topk_support: device is NoneType, must be a str", lambda: tamis.topk_support(None)),
+    ],
+)
+def test_errors_name_the_argument(error, text, call):
+    with pytest.raises(error, match=f"^{text}"):
+        call()
+
+
+def test_none_asks_for_no_more():
+    assert isinstance(tamis.topk(SCORES, 1, values=None, certificate=None), np.ndarray)
+    assert tamis.compress_ring_rows(4, np.bool_(True)) == 8

@@ -18,5 +18,9 @@ def test_topk():
         assert np.array_equal(indices, reference.topk(scores, 7)[1])
         half = tamis.topk(array.astype(jax.numpy.bfloat16), 7, values=True)[1]
         assert half.dtype == jax.numpy.bfloat16
+        with pytest.raises(ValueError, match="topk: index_dtype is 'int64', must be 'int32' in jax without"):
+            tamis.topk(array, 7, index_dtype="int64")
+        with jax.enable_x64(True):
+            assert tamis.topk(array, 7, index_dtype="int64").dtype == np.int64
         with pytest.raises(ValueError, match="topk: out is read-only, must be writable"):
             tamis.topk(array, 7, out=indices)

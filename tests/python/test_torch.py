@@ -49,8 +49,60 @@ def test_wrong_tensors():
         tamis.topk(scores[:, ::2], 1)
     with pytest.raises(ValueError, match="topk: out shares memory with scores"):
         tamis.topk(scores, 4, out=scores.view(INT32)[:, :4])
-    with pytest.raises((NotImplementedError, BufferError, RuntimeError)):
-        tamis.topk(torch.empty(2, 8, device="meta"), 1)
+
+
+def without_memory():
+    torch.manual_seed(0)
+    yield "meta", torch.empty(2, 8, device="meta")
+    yield "sparse", torch.eye(8).to_sparse()
+    yield "csr", torch.eye(8).to_sparse_csr()
+    yield "mkldnn", torch.eye(8).to_mkldnn()
+    yield "zero", torch._efficientzerotensor(2, 8)
+    yield "quantised", torch.quantize_per_tensor(torch.eye(8), 0.1, 0, torch.qint8)
+    yield "nested", torch.nested.nested_tensor([torch.zeros(2, 8), torch.zeros(3, 8)])
+    yield "jagged", torch.nested.nested_tensor([torch.zeros(2, 8), torch.zeros(3, 8)], layout=torch.jagged)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_without_dense_memory():
+    for kind, tensor in without_memory():
+        with pytest.raises((TypeError, ValueError), match="^topk: scores (is|has) ") as error:
+            tamis.topk(tensor, 1)
+        assert "\n" not in str(error.value), kind
+        if tensor.dim() == 2 and kind not in ("quantised", "jagged"):
+            assert error.type is TypeError and "must be a dense array on the CPU or CUDA" in str(error.value), kind
+        with pytest.raises((TypeError, ValueError), match="^topk: out "):
+            tamis.topk(normal(2, 8), 1, out=tensor)
+
+
+def test_vmap():
+    with pytest.raises(TypeError, match="^topk: scores is a torch.Tensor whose memory cannot be had"):
+        torch.vmap(lambda row: tamis.topk(row[None], 1))(normal(2, 8))
+
+
+def test_negated_views():
+    flipped = torch.complex(normal(2, 8), normal(2, 8)).conj().imag
+    assert flipped.is_neg()
+    with pytest.raises(ValueError, match=r"topk: scores is a negated view \(is_neg\), must hold its own numbers"):
+        tamis.topk(flipped, 1)
+    with pytest.raises(TypeError, match="topk: scores is complex64, must be fp32"):
+        tamis.topk(torch.zeros(2, 8, dtype=torch.complex64).conj(), 1)
+
+
+def test_autograd_notices_writes():
+    weights, out = torch.ones(2, 3, requires_grad=True), torch.zeros(2, 3)
+    scores, indices = normal(2, 8), torch.zeros(2, 3, dtype=INT32)
+    product = weights * out
+    before = indices._version
+    tamis.topk(scores, 3, values=out, out=indices)
+    assert indices._version == before + 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+    torch.ops.tamis.topk_out(scores, 3, out=indices)
+    assert indices._version > before + 1
+    with torch.inference_mode():
+        inference = torch.zeros(2, 3, dtype=INT32)
+    assert torch.equal(tamis.topk(scores, 3, out=inference), indices)  # these have no version
 
 
 def test_gradients_stay_out():
@@ -111,11 +163,28 @@ def compress_arguments(tokens=9, ratio=4, d=512):
     }
 
 
-def test_compress_operator():
+STEP = ("positions", "token_to_request", "query_start_loc")
+
+
+def test_build_compress_step_operator():
+    arguments = compress_arguments()
+    step = [arguments[name] for name in STEP]
+    lists = torch.ops.tamis.build_compress_step(*step, [4, 128])
+    assert [one.tolist() for one in lists] == [[3, 7, -1], [-1]]
+    for got, expected in zip(lists, tamis.build_compress_step(*step, [4, 128]), strict=True):
+        assert type(expected) is torch.Tensor and torch.equal(got, expected)
+    out = torch.full((5,), -9, dtype=INT32)
+    assert tamis.build_compress_step(*step, 4, out=out) is out and out.tolist() == [3, 7, -1, -1, -1]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_compress_operator(listed):
     outputs = []
     for operator in (False, True):
         state, entries = torch.zeros(1, 8, 2048), torch.zeros(1, 3, 512)
         arguments = compress_arguments()
+        if listed:
+            arguments["listed_tokens"] = tamis.build_compress_step(*(arguments[name] for name in STEP), 4)
         if operator:
             torch.ops.tamis.compress(state=state, cache=entries, layout="fp32", head_dim=512, page_size=3, scale=1.0,
                                      **arguments)
@@ -126,7 +195,8 @@ def test_compress_operator():
     assert torch.equal(outputs[0][0], outputs[1][0]) and torch.equal(outputs[0][1], outputs[1][1])
 
 
-OPERATORS = ["topk", "topk_values", "topk_out", "index_logits", "index_topk", "sparse_mla", "compress"]
+OPERATORS = ["topk", "topk_values", "topk_out", "index_logits", "index_topk", "sparse_mla", "compress",
+             "build_compress_step"]
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -144,14 +214,40 @@ def test_operators_are_what_they_say(name):
         "compress": (
             (),
             {"state": torch.zeros(1, 8, 2048), "cache": torch.zeros(1, 3, 512), "layout": "fp32", "head_dim": 512,
-             "page_size": 3, "scale": 1.0, **compress_arguments()},
+             "page_size": 3, "scale": 1.0, "listed_tokens": torch.tensor([3, 7, -1], dtype=INT32),
+             **compress_arguments()},
         ),
+        "build_compress_step": ((*(compress_arguments()[name] for name in STEP), [4, 128]), {}),
     }
     args, kwargs = arguments[name]
     torch.library.opcheck(
         getattr(torch.ops.tamis, name).default, args, kwargs,
         test_utils=("test_schema", "test_faketensor", "test_aot_dispatch_dynamic"),
     )
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_no_silent_gradients(compiled):
+    columns = torch.tensor([50, 7], dtype=INT32)
+    keys, lists = normal(1, 50, 128), columns.view(2, 1)
+    ops = torch.ops.tamis
+    calls = {
+        "topk_values": (lambda x: ops.topk_values(x, 3)[1], normal(2, 30)),
+        "index_logits": (
+            lambda x: ops.index_logits(x, normal(2, 8), keys, "fp32", 128, 50, 1.0, columns, 50, format="fp32"),
+            normal(2, 8, 128),
+        ),
+        "sparse_mla": (lambda x: ops.sparse_mla(x, normal(1, 9, 512), "fp32", 512, 9, 1.0, lists)[0], normal(2, 8, 512)),
+    }
+    for name, (call, x) in calls.items():
+        function = torch.compile(call, backend="aot_eager") if compiled else call
+        expected = call(x)
+        with torch.no_grad():
+            assert torch.equal(function(x.clone().requires_grad_()), expected)
+        # The compiler asks for the backward pass when it compiles, and wraps what it hears.
+        with pytest.raises(Exception if compiled else NotImplementedError, match=f"tamis.{name}: it has no gradient"):
+            function(x.clone().requires_grad_()).sum().backward()
+    assert not ops.topk(normal(2, 30).requires_grad_(), 3).requires_grad
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -1,5 +1,7 @@
 """transformers runs tiny-v4 with our top-k and sparse attention: the same logits."""
 
+import types
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
@@ -87,3 +89,45 @@ def test_dropout_is_refused():
     q = torch.zeros(1, 8, 1, 512)
     with pytest.raises(NotImplementedError, match="dropout is 0.1, must be 0"):
         compat.attention(None, q, q[:, :1], q[:, :1], None, 1.0, dropout=0.1)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 3])
+def test_short_prompts(models, tokens):
+    """The first tokens have no compressed entry: the indexer selects among none."""
+    theirs, ours = models
+    ids = torch.tensor([[1, 7, 12], [3, 4, 5]], device=theirs.device)[:, :tokens]
+    with torch.inference_mode():
+        assert (ours(ids).logits - theirs(ids).logits).abs().max() < 1e-3
+
+
+def test_token_by_token(models, prompt):
+    ids = prompt[1][:, :12].to(models[0].device)
+    logits = []
+    with torch.inference_mode():
+        for model in models:
+            cache = transformers.DynamicCache(config=model.config)
+            steps = [model(ids[:, i : i + 1], past_key_values=cache, use_cache=True).logits for i in range(12)]
+            logits.append(torch.cat(steps, dim=1))
+        generated = [m.generate(ids[:, :1], max_new_tokens=20, do_sample=False) for m in models]
+    assert (logits[0] - logits[1]).abs().max() < 1e-3
+    assert torch.equal(*generated)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_other_dtypes_are_eager(counted, dtype):
+    eager = compat.model.eager_attention_forward
+    layer = types.SimpleNamespace(sinks=torch.zeros(8), num_key_value_groups=8, training=False)
+    q, keys = torch.randn(1, 8, 3, 512).to(dtype), torch.randn(1, 1, 5, 512).to(dtype)
+    layer.sinks = layer.sinks.to(dtype)
+    got, expected = (f(layer, q, keys, keys, None, 0.1, dropout=0.0)[0] for f in (compat.attention, eager))
+    assert torch.equal(got, expected) and counted["sparse_mla"] == 0
+    scores = torch.randn(1, 3, 5, dtype=torch.float64)
+    assert torch.equal(scores.as_subclass(compat._IndexScores).topk(2).indices, scores.topk(2).indices)
+
+
+def test_training_is_refused(tiny_v4):
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_v4, dtype=torch.float32, attn_implementation="tamis")
+    with pytest.raises(NotImplementedError, match="attention: query wants a gradient, must not"):
+        model(torch.arange(1, 9)[None])
+    with torch.no_grad():
+        model(torch.arange(1, 9)[None])

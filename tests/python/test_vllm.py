@@ -4,6 +4,7 @@ import doctest
 import sys
 import types
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
@@ -44,10 +45,57 @@ def test_decode(next_n, given_by):
         assert torch.equal(indices[:rows].sort().values, want.sort().values), backend
 
 
+def test_lengths_that_would_wrap():
+    logits, indices = normal(4, 20), torch.empty(4, 3, dtype=INT32)
+    lens = torch.tensor([-(2**31), 2**31 - 1], dtype=INT32)
+    want = expected(logits, 3, None, [0, 0, 20, 20])
+    vllm.top_k_per_row_decode(logits, 2, lens, indices, 4, 20, 1, 3)
+    assert torch.equal(indices, want)
+    vllm.persistent_topk(logits, lens, indices.zero_(), torch.empty(0), 3, 20)
+    assert torch.equal(indices, want)
+
+
+def test_nothing_is_kept_from_a_fake_call():
+    from torch._subclasses import FakeTensorMode
+
+    with FakeTensorMode():
+        assert vllm._row_ends(torch.empty(2, dtype=INT32), 5, 10).shape == (10,)
+    ends = vllm._row_ends(torch.tensor([9, 2], dtype=INT32), 5, 10)
+    assert ends.tolist() == [5, 6, 7, 8, 9, -2, -1, 0, 1, 2]
+
+
 def test_decode_with_a_wrong_number_of_lengths():
     with pytest.raises(ValueError, match="seq_lens has 3 elements, must have num_rows = 4"):
         lens, indices = torch.zeros(3, dtype=INT32), torch.zeros(4, 2, dtype=INT32)
         vllm.top_k_per_row_decode(normal(4, 9), 2, lens, indices, 4, 9, 1, 2)
+
+
+def test_errors_name_the_lengths():
+    logits, indices, lens = normal(2, 9), torch.zeros(2, 2, dtype=INT32), torch.ones(2, dtype=torch.int64)
+    with pytest.raises(TypeError, match="topk: seq_lens is int64, must be int32"):
+        vllm.top_k_per_row_decode(logits, 1, lens, indices, 2, 9, 1, 2)
+    with pytest.raises(TypeError, match="topk: seq_lens is int64, must be int32"):
+        vllm.SparseIndexerTopk()(logits, lens, 1, indices, 2, 9)
+    with pytest.raises(TypeError, match="topk: lengths is int64, must be int32"):
+        vllm.persistent_topk(logits, lens, indices, None, 2, 9)
+
+
+@pytest.mark.parametrize("name", ["deep_select", "flashinfer"])
+def test_a_broken_library_is_an_unmet_constraint(name, tmp_path, monkeypatch):
+    (tmp_path / f"{name}.py").write_text("raise OSError('libfoo.so.1 is missing')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(RuntimeError, match=rf"{name} cannot be imported \(OSError: libfoo.so.1 is missing\); "):
+        vllm.SparseIndexerTopk(name).resolve_backend(normal(2, 100), 4, 2)
+
+
+def test_by_torch_never_leaves_the_row():
+    logits = torch.full((3, 8), float("-inf"))
+    logits[1, 0] = 1.0
+    for lens in ([2, 3, 0], [8, 1, 5]):
+        indices = torch.full((3, 4), 99, dtype=INT32)
+        vllm.SparseIndexerTopk("torch")(logits, torch.tensor(lens, dtype=INT32), 1, indices, 4, 8)
+        assert (indices < torch.tensor(lens)[:, None]).all() and (indices >= -1).all()
 
 
 def test_prefill():
@@ -82,7 +130,6 @@ def test_backends():
 def test_every_unmet_constraint_is_said(backend, unmet, monkeypatch):
     for name in ("flashinfer", "deep_select"):
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setattr(vllm.importlib.util, "find_spec", lambda name: None)
     logits = normal(2, 100).half()
     if backend == "tamis":
         logits = logits[:, ::2]
@@ -98,6 +145,8 @@ def test_c128_boundary():
     for start, crosses in ((126, False), (127, True), (128, False)):
         assert boundary(torch.tensor([start]), torch.tensor([0, 1])) is crosses
     assert boundary([0, 0, 127], [0, 1, 2, 3]) is True
+    pair = (np.int64(126), np.int64(5))  # two requests, not a range
+    assert boundary(pair, np.array([0, 1, 2])) is False and boundary(pair, [np.int32(0), 2, 3]) is True
     assert boundary(None, [0, 1]) is None
     assert boundary(([125], [128]), [0, 1]) is None
     assert boundary(([1], [4]), [0, 1]) is False and boundary(([124], [127]), [0, 4]) is True
@@ -152,6 +201,12 @@ def test_install(fake_vllm):
     assert torch.equal(indices, want) and fake_vllm.calls == []
     fake_vllm.layer.SparseIndexerTopk("flashinfer").forward(logits, ends, 1, indices, 4, 30)
     assert fake_vllm.calls == [("theirs", "flashinfer")]
+    fake_vllm.layer.SparseIndexerTopk("of tomorrow").forward(logits, ends, 1, indices, 4, 30)
+    fake_vllm.layer.SparseIndexerTopk("auto").forward(logits.to("meta"), ends, 1, indices, 4, 30)
+    assert fake_vllm.calls[1:] == [("theirs", "of tomorrow"), ("theirs", "auto")]
+    indices.zero_()
+    torch.ops._C.persistent_topk.default(logits, ends, indices, None, 4, 30)
+    assert torch.equal(indices, want)
 
 
 def test_plugin(fake_vllm, monkeypatch):

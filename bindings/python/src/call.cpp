@@ -3,8 +3,10 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "core/tensor_check.hpp"
 
@@ -15,7 +17,7 @@ namespace {
 struct ArrayType {
   PyTypeObject* type;
   const DlExchangeApi* api;
-  bool numpy;
+  bool numpy, masked, torch;
 };
 
 const DlExchangeApi* exchange_api(PyTypeObject* type) {
@@ -28,6 +30,17 @@ const DlExchangeApi* exchange_api(PyTypeObject* type) {
   return api;
 }
 
+// Whether the array is one of a class, whose module is not loaded for the question: without it there are none.
+bool is_instance(nb::handle array, const char* module, const char* name) {
+  PyObject* loaded = PyDict_GetItemString(PyImport_GetModuleDict(), module);
+  if (loaded == nullptr) return false;
+  const nb::object type = nb::getattr(nb::handle(loaded), name, nb::none());
+  if (PyType_Check(type.ptr()) == 0) return false;
+  const int found = PyObject_IsInstance(array.ptr(), type.ptr());
+  if (found < 0) nb::raise_python_error();
+  return found == 1;
+}
+
 // By value: whatever runs Python code may let another thread add a type meanwhile.
 ArrayType array_type(nb::handle array) {
   static std::vector<ArrayType> known;  // guarded by the interpreter's lock
@@ -35,11 +48,25 @@ ArrayType array_type(nb::handle array) {
   for (const ArrayType& entry : known) {
     if (entry.type == type) return entry;
   }
-  const nb::object ndarray = nb::module_::import_("numpy").attr("ndarray");
-  const int numpy = PyObject_IsInstance(array.ptr(), ndarray.ptr());
-  if (numpy < 0) nb::raise_python_error();
-  Py_INCREF(reinterpret_cast<PyObject*>(type));
-  return known.emplace_back(ArrayType{type, exchange_api(type), numpy == 1});
+  const ArrayType found{type, exchange_api(type), is_instance(array, "numpy", "ndarray"),
+                        is_instance(array, "numpy.ma", "MaskedArray"), is_instance(array, "torch", "Tensor")};
+  // Programs that make array types as they go get no slower than without this list, which does not grow for ever.
+  constexpr std::size_t kMostTypes = 64;
+  if (known.size() < kMostTypes && (found.api != nullptr || found.numpy || nb::hasattr(array, "__dlpack__"))) {
+    Py_INCREF(reinterpret_cast<PyObject*>(type));
+    known.push_back(found);
+  }
+  return found;
+}
+
+// Whether a tensor of PyTorch stands for the negative of what its memory holds.
+bool is_negated(nb::handle tensor) {
+  static PyObject* const method = PyUnicode_InternFromString("is_neg");
+  PyObject* arguments[] = {nullptr, tensor.ptr()};
+  const nb::object answer =
+      nb::steal(PyObject_VectorcallMethod(method, arguments + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+  if (!answer.is_valid()) nb::raise_python_error();
+  return answer.ptr() == Py_True;
 }
 
 struct DTypeRow {
@@ -92,11 +119,12 @@ nb::object arrays_helper(const char* name) { return nb::module_::import_("tamis.
 // Whether pieces of two arrays meet.
 template <typename Extent>
 bool overlap(const Extent& a, const Extent& b) {
+  if (a.count > b.count) return overlap(b, a);  // the loop below is over a's
   const auto begin_of = [](const Extent& e, std::int64_t i) { return static_cast<std::int64_t>(e.begin) + i * e.step; };
   const auto end_of = [&](const Extent& e) { return begin_of(e, e.count - 1) + e.bytes; };
   if (a.count == 0 || b.count == 0 || a.bytes == 0 || b.bytes == 0) return false;
   if (begin_of(a, 0) >= end_of(b) || begin_of(b, 0) >= end_of(a)) return false;
-  if (b.count == 1 || b.step <= 0) return true;
+  if (b.count == 1) return true;
   for (std::int64_t i = 0; i < a.count; ++i) {
     const std::int64_t begin = begin_of(a, i), end = begin + a.bytes;
     // The last piece of b that begins before this one ends.
@@ -128,22 +156,41 @@ Call::Imported Call::import(nb::handle array, const char* name) {
     api_ = type.api;
     numpy_ = type.numpy;
   }
-  if (type.api != nullptr) {
-    Imported imported{};
-    if (type.api->borrow != nullptr) {
-      if (type.api->borrow(array.ptr(), &imported.tensor) != 0) nb::raise_python_error();
-      return imported;
-    }
-    DlManagedTensorVersioned* managed = nullptr;
-    if (type.api->from_object(array.ptr(), &managed) != 0) nb::raise_python_error();
-    const auto release = [](void* held) noexcept {
-      auto* tensor = static_cast<DlManagedTensorVersioned*>(held);
-      if (tensor->deleter != nullptr) tensor->deleter(tensor);
-    };
-    kept_.push_back(nb::capsule(managed, release));
-    return {managed->tensor, (managed->flags & kDlReadOnly) != 0};
+  if (type.masked) {
+    fail_type(op_, ": ", name, " is ", name_of_type(array),
+              ", must be an array without a mask: nothing here heeds one");
   }
-  return type.numpy ? import_numpy(array, name) : import_capsule(array, name);
+  try {
+    Imported imported = type.api != nullptr ? import_table(array, *type.api)
+                        : type.numpy        ? import_numpy(array, name)
+                                            : import_capsule(array, name);
+    imported.torch = type.torch;
+    return imported;
+  } catch (nb::python_error& error) {
+    if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
+    // PyTorch's errors go on with the stack of its C++ code.
+    std::string why = nb::cast<std::string>(nb::str(error.value()));
+    why.resize(std::min(why.size(), why.find('\n')));
+    fail_type(op_, ": ", name, " is a ", name_of_type(array), " whose memory cannot be had (", why,
+              "), must be a dense array on the CPU or CUDA");
+  }
+}
+
+// By the library's table of C functions.
+Call::Imported Call::import_table(nb::handle array, const DlExchangeApi& api) {
+  if (api.borrow != nullptr) {
+    Imported imported{};
+    if (api.borrow(array.ptr(), &imported.tensor) != 0) nb::raise_python_error();
+    return imported;
+  }
+  DlManagedTensorVersioned* managed = nullptr;
+  if (api.from_object(array.ptr(), &managed) != 0) nb::raise_python_error();
+  const auto release = [](void* held) noexcept {
+    auto* tensor = static_cast<DlManagedTensorVersioned*>(held);
+    if (tensor->deleter != nullptr) tensor->deleter(tensor);
+  };
+  kept_.push_back(nb::capsule(managed, release));
+  return {managed->tensor, (managed->flags & kDlReadOnly) != 0};
 }
 
 // By the buffer protocol, which also tells what is read-only. Extension dtypes (ml_dtypes' bfloat16) do not have it, so
@@ -168,12 +215,13 @@ Call::Imported Call::import_numpy(nb::handle array, const char* name) {
   auto buffer = std::make_unique<Py_buffer>();
   if (PyObject_GetBuffer(owner.ptr(), buffer.get(), PyBUF_STRIDED_RO) != 0) nb::raise_python_error();
   Py_buffer& view = *buffers_.emplace_back(std::move(buffer));
-  for (int d = 0; d < view.ndim; ++d) {
+  // The buffer's own strides belong to the exporter: numpy lends the same ones to everybody.
+  for (int d = 0; d < std::min(view.ndim, kMaxRank); ++d) {
     TAMIS_CHECK(view.strides[d] % view.itemsize == 0, Status::kInvalidArgument, op_, ": ", name, " has a stride of ",
                 view.strides[d], " bytes, must be a multiple of its ", view.itemsize, "-byte elements");
-    view.strides[d] /= view.itemsize;
+    element_strides_[static_cast<std::size_t>(d)] = view.strides[d] / view.itemsize;
   }
-  return {{view.buf, {kDlCpu, 0}, view.ndim, dl, view.shape, view.strides, 0}, view.readonly != 0};
+  return {{view.buf, {kDlCpu, 0}, view.ndim, dl, view.shape, element_strides_.data(), 0}, view.readonly != 0};
 }
 
 Call::Imported Call::import_capsule(nb::handle array, const char* name) {
@@ -212,6 +260,11 @@ BasicTensorView<Pointer> Call::view(nb::handle array, const char* name, std::spa
   }
   TAMIS_CHECK(!written || !imported.read_only, Status::kInvalidArgument, op_, ": ", name,
               " is read-only, must be writable");
+  if (imported.torch) {
+    TAMIS_CHECK(t.dtype.code != kDlFloat || !is_negated(array), Status::kInvalidArgument, op_, ": ", name,
+                " is a negated view (is_neg), must hold its own numbers: resolve_neg() copies it");
+    if (written) torch_outputs_[num_torch_outputs_++] = array;
+  }
   const bool on_gpu = t.device.type == kDlCuda || t.device.type == kDlCudaManaged;
   TAMIS_CHECK(on_gpu || t.device.type == kDlCpu || t.device.type == kDlCudaHost, Status::kUnsupported, op_, ": ", name,
               " is on a device of DLPack type ", static_cast<int>(t.device.type), ", must be on the CPU or CUDA");
@@ -228,6 +281,11 @@ BasicTensorView<Pointer> Call::view(nb::handle array, const char* name, std::spa
     }
     strides = dense.data();
   }
+  const bool empty = std::find(t.shape, t.shape + t.ndim, 0) != t.shape + t.ndim;
+  if (t.data == nullptr && !empty) {
+    fail_type(op_, ": ", name, " is a ", name_of_type(array),
+              " without memory, must be a dense array on the CPU or CUDA");
+  }
   void* data = t.data == nullptr ? nullptr : static_cast<char*>(t.data) + t.byte_offset;
   DlTensor with_strides = t;
   with_strides.strides = const_cast<std::int64_t*>(strides);
@@ -237,19 +295,48 @@ BasicTensorView<Pointer> Call::view(nb::handle array, const char* name, std::spa
 
 void Call::note(const char* name, const void* data, const DlTensor& t, std::int64_t element_bytes, bool written) {
   TAMIS_CHECK(num_extents_ < kMostArrays, Status::kInternal, op_, ": more than ", kMostArrays, " arrays");
-  std::int64_t inner = 1;  // elements from the first to the last of a piece
-  bool empty = t.shape[0] == 0;
-  for (int d = 1; d < t.ndim; ++d) {
-    empty |= t.shape[d] == 0;
-    inner += (t.shape[d] - 1) * t.strides[d];
+  Extent extent{name, reinterpret_cast<std::uintptr_t>(data), 1, 0, element_bytes, written};
+  // Dimensions by growing step, steps counted upwards from the lowest byte.
+  std::array<std::pair<std::int64_t, std::int64_t>, kMaxRank> dims{};  // bytes, size
+  std::size_t num_dims = 0;
+  for (int d = t.ndim - 1; d >= 0; --d) {
+    const std::int64_t size = t.shape[d], step = t.strides[d] * element_bytes;
+    if (size == 0) extent.count = 0;
+    if (size <= 1 || step == 0) continue;
+    if (step < 0) extent.begin -= static_cast<std::uintptr_t>(-step * (size - 1));
+    std::size_t at = num_dims++;
+    for (; at > 0 && dims[at - 1].first > std::abs(step); --at) dims[at] = dims[at - 1];
+    dims[at] = {std::abs(step), size};
   }
-  Extent extent{
-      name,   reinterpret_cast<std::uintptr_t>(data), t.shape[0], t.strides[0] * element_bytes, inner * element_bytes,
-      written};
-  if (empty) extent.count = 0;
-  // One piece where the pieces lie side by side.
-  if (extent.count > 1 && extent.step == extent.bytes) extent.bytes *= std::exchange(extent.count, 1);
+  // Pieces that lie side by side are one; so are steps that go on where others end. Of what is left the longest steps
+  // count, and the pieces are all between the first and the last byte of the others.
+  for (std::size_t i = 0; i < num_dims && extent.count != 0; ++i) {
+    const auto [step, size] = dims[i];
+    if (extent.count > 1 && step == extent.step * extent.count) {
+      extent.count *= size;
+      continue;
+    }
+    extent.bytes += std::exchange(extent.step, step) * (extent.count - 1);
+    extent.count = size;
+    if (extent.step == extent.bytes) extent.bytes *= std::exchange(extent.count, 1);
+  }
   extents_[num_extents_++] = extent;
+}
+
+void Call::bump_versions() const {
+  // What the public function ends in, at a third of its time.
+  static PyObject* const increment = [] {
+    const nb::object quick = nb::getattr(nb::module_::import_("torch._C"), "_increment_version", nb::none());
+    if (!quick.is_none()) return nb::object(quick).release().ptr();
+    return nb::getattr(nb::module_::import_("torch.autograd.graph"), "increment_version").release().ptr();
+  }();
+  const nb::object tensors = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(num_torch_outputs_)));
+  if (!tensors.is_valid()) nb::raise_python_error();
+  for (std::size_t i = 0; i < num_torch_outputs_; ++i) {
+    PyTuple_SetItem(tensors.ptr(), static_cast<Py_ssize_t>(i), nb::borrow(torch_outputs_[i]).release().ptr());
+  }
+  const nb::object done = nb::steal(PyObject_CallFunctionObjArgs(increment, tensors.ptr(), nullptr));
+  if (!done.is_valid()) PyErr_Clear();  // tensors of inference mode have no version
 }
 
 void Call::check_overlaps() const {
@@ -278,8 +365,7 @@ TensorView Call::output(nb::handle array, const char* name, std::initializer_lis
 
 Output Call::output_or_new(nb::handle array, const char* name, DType dtype, std::initializer_list<std::int64_t> shape,
                            std::initializer_list<DType> or_dtypes) {
-  if (array.ptr() == Py_False) return {nb::none(), {}};
-  if (array.is_none() || array.ptr() == Py_True) return make(name, dtype, shape);
+  if (array.is_none()) return make(name, dtype, shape);
   std::array<DType, std::size(kDTypes)> dtypes{dtype};
   std::size_t num_dtypes = 1;
   for (DType other : or_dtypes) {
@@ -291,6 +377,12 @@ Output Call::output_or_new(nb::handle array, const char* name, DType dtype, std:
   core::check_view(given, {op_, name, {given.dtype()}, shape}, device_);
   core::check_row_stride(given, op_, name);
   return {nb::borrow(array), given};
+}
+
+Output Call::optional_output(nb::handle array, const char* name, DType dtype,
+                             std::initializer_list<std::int64_t> shape) {
+  if (array.is_none() || array.ptr() == Py_False) return {nb::none(), {}};
+  return output_or_new(array.ptr() == Py_True ? nb::none() : nb::borrow(array), name, dtype, shape);
 }
 
 Output Call::make(const char* name, DType dtype, std::initializer_list<std::int64_t> shape) {
@@ -347,13 +439,20 @@ BasicPagedCache<Pointer> Call::cache(nb::handle cache, const char* name, bool wr
   if (PyTuple_Check(cache.ptr()) == 0 || PyTuple_Size(cache.ptr()) != 5) {
     fail_type(op_, ": ", name, " is ", name_of_type(cache), ", must be a tamis.PagedCache");
   }
-  static constexpr DType kStored[] = {DType::kUInt8, DType::kFloat32, DType::kBFloat16, DType::kFloat8E4M3};
-  const auto data = view<Pointer>(cache[0], name, kStored, written);
   BasicPagedCache<Pointer> paged;
   paged.layout = choice(cache[1], "layout", kCacheLayouts);
+  // Bytes, for any layout; or elements, where the layout is nothing else.
+  static constexpr DType kFloat32[] = {DType::kUInt8, DType::kFloat32};
+  static constexpr DType kBFloat16[] = {DType::kUInt8, DType::kBFloat16};
+  static constexpr DType kFp8[] = {DType::kUInt8, DType::kFloat8E4M3};
+  std::span<const DType> stored = std::span(kFp8).first(1);
+  if (paged.layout == CacheLayout::kFloat32) stored = kFloat32;
+  if (paged.layout == CacheLayout::kBFloat16) stored = kBFloat16;
+  if (paged.layout == CacheLayout::kFp8PerTensor) stored = kFp8;
+  const auto data = view<Pointer>(cache[0], name, stored, written);
   paged.head_dim = integer(cache[2], "head_dim");
   paged.page_size = integer(cache[3], "page_size");
-  paged.scale = nb::cast<float>(cache[4]);
+  paged.scale = static_cast<float>(number(cache[4], "scale"));
   paged.data = data.data();
   paged.num_pages = data.size(0);
   paged.device = data.device();
@@ -375,7 +474,6 @@ BasicPagedCache<Pointer> Call::cache(nb::handle cache, const char* name, bool wr
 }
 
 ConstPagedCache Call::input_cache(nb::handle handle, const char* name) {
-  if (handle.is_none()) return {};
   return cache<const void*>(handle, name, false);
 }
 
@@ -422,12 +520,17 @@ Stream Call::stream() {
   return {reinterpret_cast<void*>(nb::cast<std::uintptr_t>(arrays_helper("stream")(op_, like_, device_.index)))};
 }
 
-std::int64_t Call::integer(nb::handle value, const char* name) const {
-  const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
+nb::object Call::index_of(nb::handle value, const char* name) const {
+  nb::object index = nb::steal(PyNumber_Index(value.ptr()));
   if (!index.is_valid()) {
     PyErr_Clear();
     fail_type(op_, ": ", name, " is ", name_of_type(value), ", must be an integer");
   }
+  return index;
+}
+
+std::int64_t Call::integer(nb::handle value, const char* name) const {
+  const nb::object index = index_of(value, name);
   const long long number = PyLong_AsLongLong(index.ptr());
   if (number == -1 && PyErr_Occurred() != nullptr) {
     PyErr_Clear();
@@ -437,14 +540,96 @@ std::int64_t Call::integer(nb::handle value, const char* name) const {
   return number;
 }
 
+std::int64_t Call::integer(nb::handle value, const char* name, std::int64_t least, std::int64_t most) const {
+  const std::int64_t number = integer(value, name);
+  TAMIS_CHECK(number >= least, Status::kInvalidArgument, op_, ": ", name, " is ", number, ", must be at least ", least);
+  TAMIS_CHECK(number <= most, Status::kInvalidArgument, op_, ": ", name, " is ", number, ", must be at most ", most);
+  return number;
+}
+
+std::uint64_t Call::unsigned_integer(nb::handle value, const char* name) const {
+  const nb::object index = index_of(value, name);
+  const unsigned long long number = PyLong_AsUnsignedLongLong(index.ptr());
+  if (PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    core::fail(Status::kInvalidArgument, op_, ": ", name, " is ", nb::cast<std::string>(nb::str(index)),
+               ", must be at least 0 and fit 64 bits");
+  }
+  return number;
+}
+
+int Call::threads(nb::handle value) const {
+  return static_cast<int>(integer(value, "num_threads", 0, std::numeric_limits<int>::max()));
+}
+
+bool Call::boolean(nb::handle value, const char* name) const {
+  if (PyBool_Check(value.ptr()) == 0 && !name_of_type(value).starts_with("numpy.bool")) {
+    fail_type(op_, ": ", name, " is ", name_of_type(value), ", must be a bool");
+  }
+  return PyObject_IsTrue(value.ptr()) == 1;
+}
+
+double Call::number(nb::handle value, const char* name) const {
+  const double number = PyFloat_AsDouble(value.ptr());
+  if (number == -1.0 && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    fail_type(op_, ": ", name, " is ", name_of_type(value), ", must be a number");
+  }
+  return number;
+}
+
+void Call::absent(nb::handle value, const char* name, const char* partner) const {
+  TAMIS_CHECK(value.is_none(), Status::kInvalidArgument, op_, ": ", name, " is given without ", partner,
+              ", must be None");
+}
+
+template <std::signed_integral Integer>
+std::vector<Integer> Call::integers(nb::handle value, const char* name) const {
+  const bool text = PyUnicode_Check(value.ptr()) != 0 || PyBytes_Check(value.ptr()) != 0;
+  const nb::object whole = !text && nb::hasattr(value, "tolist") ? value.attr("tolist")() : nb::borrow(value);
+  const nb::object list = nb::steal(text ? nullptr : PySequence_List(whole.ptr()));
+  if (!list.is_valid()) {
+    PyErr_Clear();
+    fail_type(op_, ": ", name, " is ", name_of_type(value), ", must be a sequence of integers");
+  }
+  std::vector<Integer> numbers;
+  for (const nb::handle item : nb::borrow<nb::list>(list)) {
+    const std::string place = core::concat(name, "[", numbers.size(), "]");
+    numbers.push_back(static_cast<Integer>(
+        integer(item, place.c_str(), std::numeric_limits<Integer>::min(), std::numeric_limits<Integer>::max())));
+  }
+  return numbers;
+}
+template std::vector<std::int32_t> Call::integers(nb::handle, const char*) const;
+template std::vector<std::int64_t> Call::integers(nb::handle, const char*) const;
+
 std::string_view Call::string(nb::handle value, const char* name) const {
+  if (PyUnicode_Check(value.ptr()) == 0) fail_type(op_, ": ", name, " is ", name_of_type(value), ", must be a str");
   Py_ssize_t size = 0;
-  const char* text = PyUnicode_Check(value.ptr()) != 0 ? PyUnicode_AsUTF8AndSize(value.ptr(), &size) : nullptr;
+  const char* text = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
   if (text == nullptr) {
     PyErr_Clear();
-    fail_type(op_, ": ", name, " is ", name_of_type(value), ", must be a str");
+    core::fail(Status::kInvalidArgument, op_, ": ", name, " has a lone surrogate, must be text that UTF-8 can write");
   }
   return {text, static_cast<std::size_t>(size)};
+}
+
+Device Call::parse_device(nb::handle value, const char* name) const {
+  const bool of_torch = name_of_type(value) == "torch.device";
+  const nb::object named = of_torch ? nb::object(nb::str(value)) : nb::borrow(value);
+  const std::string_view text = string(named, name);
+  if (text == "cpu") return {};
+  if (text == "cuda") return {Device::Kind::kCuda, 0};
+  constexpr std::string_view kPrefix = "cuda:";
+  Device device{Device::Kind::kCuda, -1};
+  if (text.starts_with(kPrefix)) {
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data() + kPrefix.size(), end, device.index);
+    if (error != std::errc() || stop != end) device.index = -1;
+  }
+  TAMIS_CHECK(device.index >= 0, Status::kInvalidArgument, op_, ": ", name, " is '", text,
+              "', must be 'cpu', 'cuda' or 'cuda:N'");
+  return device;
 }
 
 }  // namespace tamis::python

@@ -6,6 +6,7 @@
 #include <nanobind/nanobind.h>
 
 #include <array>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -71,13 +72,15 @@ class Call {
   TensorView output(nb::handle array, const char* name, std::initializer_list<DType> dtypes);
 
   /// An array of this shape that is written: the caller's own, of this dtype or one that will do as well; or a new one
-  /// of the caller's library and device if `array` is None or True; absent if it is False.
+  /// of the caller's library and device if `array` is None.
   /// @throws ValueError, in addition, for another shape or device, or rows that lie on each other.
   Output output_or_new(nb::handle array, const char* name, DType dtype, std::initializer_list<std::int64_t> shape,
                        std::initializer_list<DType> or_dtypes = {});
 
-  /// A cache: the tuple (data, layout, head_dim, page_size, scale) that tamis.PagedCache is. As an input, None is
-  /// absent.
+  /// The same for an array that a caller may do without: absent if it is False or None, new if it is True.
+  Output optional_output(nb::handle array, const char* name, DType dtype, std::initializer_list<std::int64_t> shape);
+
+  /// A cache: the tuple (data, layout, head_dim, page_size, scale) that tamis.PagedCache is.
   ConstPagedCache input_cache(nb::handle cache, const char* name);
   PagedCache output_cache(nb::handle cache, const char* name);
 
@@ -90,15 +93,17 @@ class Call {
   /// Throws ValueError if an array that is written shares memory with any other.
   void check_overlaps() const;
 
-  /// Runs the operation: without the interpreter's lock on the CPU, where it takes its time.
+  /// Runs the operation: without the interpreter's lock on the CPU, where it takes its time. Tells PyTorch what of its
+  /// was written, so that autograd notices where it has kept what was there before.
   template <typename F>
   void run(F operation) {
     if (device_.kind == Device::Kind::kCuda) {
       operation();
-      return;
+    } else {
+      const nb::gil_scoped_release unlocked;
+      operation();
     }
-    const nb::gil_scoped_release unlocked;
-    operation();
+    if (num_torch_outputs_ != 0) bump_versions();
   }
 
   /// What the caller gets for an output: a new array as its library's own type.
@@ -107,7 +112,21 @@ class Call {
   /// The device of the first array.
   Device device() const { return device_; }
 
+  /// Values of arguments that are no arrays. @throws TypeError, or ValueError out of range, that name the argument.
   std::int64_t integer(nb::handle value, const char* name) const;
+  std::int64_t integer(nb::handle value, const char* name, std::int64_t least, std::int64_t most) const;
+  std::uint64_t unsigned_integer(nb::handle value, const char* name) const;
+  bool boolean(nb::handle value, const char* name) const;
+  double number(nb::handle value, const char* name) const;
+  int threads(nb::handle num_threads) const;
+  /// Of any sequence, or an array on the CPU. For std::int32_t and std::int64_t.
+  template <std::signed_integral Integer>
+  std::vector<Integer> integers(nb::handle value, const char* name) const;
+  /// "cpu", "cuda", "cuda:N" or a torch.device.
+  Device parse_device(nb::handle value, const char* name) const;
+
+  /// Throws ValueError if an argument is there that means nothing without another.
+  void absent(nb::handle value, const char* name, const char* partner) const;
 
   /// The value that a name stands for. @throws ValueError listing all names.
   template <typename T, std::size_t n>
@@ -124,7 +143,7 @@ class Call {
   const char* op() const { return op_; }
 
  private:
-  // Bytes that an array may touch: `count` pieces of `bytes`, `step` apart.
+  // Bytes that an array may touch: `count` pieces of `bytes`, `step` apart, which is positive if there are several.
   struct Extent {
     const char* name;
     std::uintptr_t begin;
@@ -132,12 +151,14 @@ class Call {
     bool written;
   };
   struct Imported {
-    DlTensor tensor;
+    DlTensor tensor;  // its shape and strides hold until the next import
     bool read_only;
+    bool torch;
   };
   static constexpr std::size_t kMostArrays = 16;
 
   Imported import(nb::handle array, const char* name);
+  Imported import_table(nb::handle array, const DlExchangeApi& api);
   Imported import_numpy(nb::handle array, const char* name);
   Imported import_capsule(nb::handle array, const char* name);
   template <typename Pointer>
@@ -148,6 +169,9 @@ class Call {
   DlManagedTensorVersioned* allocate(DType dtype, const std::int64_t* shape, std::size_t rank) const;
   void note(const char* name, const void* data, const DlTensor& tensor, std::int64_t element_bytes, bool written);
 
+  void bump_versions() const;
+  nb::object index_of(nb::handle value, const char* name) const;
+
   const char* op_;
   Device device_{};
   nb::handle like_;  // the first array
@@ -156,8 +180,11 @@ class Call {
   bool numpy_ = false;
   std::array<Extent, kMostArrays> extents_{};
   std::size_t num_extents_ = 0;
+  std::array<nb::handle, kMostArrays> torch_outputs_{};
+  std::size_t num_torch_outputs_ = 0;
   std::vector<nb::object> kept_;  // capsules, buffers: what exported arrays live in
   std::vector<std::unique_ptr<Py_buffer>> buffers_;
+  std::array<std::int64_t, kMaxRank> element_strides_{};  // of the buffer imported last
   std::unique_ptr<void, void (*)(void*)> host_scratch_{nullptr, nullptr};
   DlManagedTensorVersioned* device_scratch_ = nullptr;
 };

@@ -2,10 +2,9 @@
 
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
-#include <charconv>
+#include <limits>
 #include <memory>
 #include <mutex>
 
@@ -23,50 +22,46 @@ constexpr std::array kKvPrecisions = {
     std::pair{std::string_view("fp8"), model::KvPrecision::kFloat8},
 };
 
-Device parse_device(std::string_view text) {
-  if (text == "cpu") return {};
-  if (text == "cuda") return {Device::Kind::kCuda, 0};
-  constexpr std::string_view kPrefix = "cuda:";
-  Device device{Device::Kind::kCuda, -1};
-  if (text.starts_with(kPrefix)) {
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data() + kPrefix.size(), end, device.index);
-    if (error != std::errc() || stop != end) device.index = -1;
-  }
-  TAMIS_CHECK(device.index >= 0, Status::kInvalidArgument, "Engine: device is '", text,
-              "', must be 'cpu', 'cuda' or 'cuda:N'");
-  return device;
+std::filesystem::path path_of(nb::handle model) {
+  std::filesystem::path path;
+  if (!nb::try_cast(model, path)) fail_type("Engine: model is ", name_of_type(model), ", must be a path");
+  return path;
 }
 
 // A model, its tokenizer and the engine that runs it. Steps run without the interpreter's lock; whoever comes meanwhile
 // from another thread waits, without that lock, too. Callbacks of a step may call back in, so the mutex is recursive.
 class PyEngine {
  public:
-  PyEngine(const std::filesystem::path& directory, nb::handle kv_cache, std::string_view device,
-           std::int64_t index_topk, std::int64_t prefill_chunk, std::int64_t step_tokens, std::int64_t cache_tokens,
-           std::int64_t max_requests, int num_threads)
-      : topk_backend_(engine::make_topk_backend(parse_device(device))),
-        tokenizer_(model::Tokenizer::open(directory)),
-        model_(model::Transformer::open(directory)) {
+  PyEngine(nb::handle directory, nb::handle kv_cache, nb::handle device, nb::handle index_topk,
+           nb::handle prefill_chunk, nb::handle step_tokens, nb::handle cache_tokens, nb::handle max_requests,
+           nb::handle num_threads)
+      : topk_backend_(engine::make_topk_backend(Call("Engine").parse_device(device, "device"))),
+        tokenizer_(model::Tokenizer::open(path_of(directory))),
+        model_(model::Transformer::open(path_of(directory))) {
+    const Call call("Engine");
     engine::EngineConfig config;
-    config.kv_precision = Call("Engine").choice(kv_cache, "kv_cache", kKvPrecisions);
-    config.prefill_chunk = prefill_chunk;
-    config.step_tokens = step_tokens;
-    config.cache_tokens = cache_tokens;
-    config.max_requests = max_requests;
-    config.selection.topk = index_topk;
-    config.num_threads = num_threads;
+    config.kv_precision = call.choice(kv_cache, "kv_cache", kKvPrecisions);
+    config.prefill_chunk = call.integer(prefill_chunk, "prefill_chunk");
+    config.step_tokens = call.integer(step_tokens, "step_tokens");
+    config.cache_tokens = call.integer(cache_tokens, "cache_tokens");
+    config.max_requests = call.integer(max_requests, "max_requests");
+    config.selection.topk = call.integer(index_topk, "index_topk");
+    config.num_threads = call.threads(num_threads);
     config.topk_backend = topk_backend_.get();
     engine_ = std::make_unique<engine::Engine>(model_, config);
   }
 
-  std::int64_t add(std::vector<std::int32_t> prompt, std::int64_t max_new_tokens, double temperature, double top_p,
-                   std::uint64_t seed, std::vector<std::int32_t> stop_tokens, nb::object on_token) {
+  std::int64_t add(nb::handle prompt, nb::handle max_new_tokens, nb::handle temperature, nb::handle top_p,
+                   nb::handle seed, nb::handle stop_tokens, nb::object on_token) {
+    const Call call("Engine.add");
     engine::RequestSpec spec;
-    spec.prompt = std::move(prompt);
-    spec.max_new_tokens = max_new_tokens;
-    spec.sampling = {temperature, top_p, seed};
-    spec.stop_tokens = std::move(stop_tokens);
+    spec.prompt = PyUnicode_Check(prompt.ptr()) != 0 ? tokenizer_.encode(call.string(prompt, "prompt"))
+                                                     : call.integers<std::int32_t>(prompt, "prompt");
+    spec.max_new_tokens = call.integer(max_new_tokens, "max_new_tokens");
+    spec.sampling = {call.number(temperature, "temperature"), call.number(top_p, "top_p"),
+                     call.unsigned_integer(seed, "seed")};
+    spec.stop_tokens =
+        stop_tokens.is_none() ? config().eos_token_ids : call.integers<std::int32_t>(stop_tokens, "stop_tokens");
     if (!on_token.is_none()) {
       // The request dies inside a step, where the interpreter's lock is not held.
       const std::shared_ptr<nb::object> callback(new nb::object(std::move(on_token)), [](nb::object* held) {
@@ -89,7 +84,8 @@ class PyEngine {
     return engine_->step();
   }
 
-  bool cancel(std::int64_t id) {
+  bool cancel(nb::handle request) {
+    const std::int64_t id = Call("Engine.cancel").integer(request, "id");
     const nb::gil_scoped_release unlocked;
     const std::scoped_lock lock(mutex_);
     return engine_->cancel(id);
@@ -145,18 +141,28 @@ class PyStreamDecoder {
 }  // namespace
 
 void bind_engine(nb::module_& m) {
+  const auto any = nb::arg().none();  // what an argument must be is said by Call, with its name
   nb::class_<PyEngine>(m, "Engine")
-      .def(nb::init<const std::filesystem::path&, nb::handle, std::string_view, std::int64_t, std::int64_t,
-                    std::int64_t, std::int64_t, std::int64_t, int>())
-      .def("add", &PyEngine::add, nb::arg("prompt"), nb::arg("max_new_tokens"), nb::arg("temperature"),
-           nb::arg("top_p"), nb::arg("seed"), nb::arg("stop_tokens"), nb::arg("on_token").none())
+      .def(nb::init<nb::handle, nb::handle, nb::handle, nb::handle, nb::handle, nb::handle, nb::handle, nb::handle,
+                    nb::handle>(),
+           any, any, any, any, any, any, any, any, any)
+      .def("add", &PyEngine::add, any, any, any, any, any, any, any)
       .def("step", &PyEngine::step)
-      .def("cancel", &PyEngine::cancel)
+      .def("cancel", &PyEngine::cancel, any)
       .def("num_unfinished", &PyEngine::num_unfinished)
       .def("stats", &stats_of)
-      .def("encode", [](const PyEngine& self, std::string_view text) { return self.tokenizer().encode(text); })
-      .def("decode",
-           [](const PyEngine& self, const std::vector<std::int32_t>& ids) { return self.tokenizer().decode(ids); })
+      .def(
+          "encode",
+          [](const PyEngine& self, nb::handle text) {
+            return self.tokenizer().encode(Call("Engine.encode").string(text, "text"));
+          },
+          any)
+      .def(
+          "decode",
+          [](const PyEngine& self, nb::handle tokens) {
+            return self.tokenizer().decode(Call("Engine.decode").integers<std::int32_t>(tokens, "tokens"));
+          },
+          any)
       .def_prop_ro("eos_token_ids", [](const PyEngine& self) { return self.config().eos_token_ids; })
       .def_prop_ro("vocab_size", [](const PyEngine& self) { return self.config().vocab_size; });
   nb::class_<PyStreamDecoder>(m, "StreamDecoder")

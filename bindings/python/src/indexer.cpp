@@ -49,7 +49,7 @@ IndexScoreArgs score_args(Call& call, const ScoreHandles& h) {
 }
 
 nb::object index_query(nb::handle q, nb::handle weights, nb::handle positions, nb::handle cos_sin, nb::handle format,
-                       bool hadamard, nb::handle num_threads, nb::handle index_q, nb::handle index_q_scale,
+                       nb::handle hadamard, nb::handle num_threads, nb::handle index_q, nb::handle index_q_scale,
                        nb::handle index_weights) {
   Call call("index_query");
   IndexQueryArgs args;
@@ -58,8 +58,8 @@ nb::object index_query(nb::handle q, nb::handle weights, nb::handle positions, n
   args.positions = call.input(positions, "positions", {DType::kInt64});
   args.cos_sin = call.input(cos_sin, "cos_sin", kFloat);
   args.format = call.choice(format, "format", kFormats);
-  args.hadamard = hadamard;
-  args.num_threads = static_cast<int>(call.integer(num_threads, "num_threads"));
+  args.hadamard = call.boolean(hadamard, "hadamard");
+  args.num_threads = call.threads(num_threads);
   TAMIS_CHECK(args.q.rank() == 3, Status::kInvalidArgument, "index_query: q has ", args.q.rank(),
               " dimensions, must have 3: [tokens, index_heads, 128]");
   const std::int64_t tokens = args.q.size(0), heads = args.q.size(1), width = args.q.size(2);
@@ -86,14 +86,14 @@ nb::object index_query(nb::handle q, nb::handle weights, nb::handle positions, n
 
 nb::object index_logits(nb::handle index_q, nb::handle index_weights, nb::handle index_k, nb::handle row_ends,
                         nb::handle format, nb::handle index_q_scale, nb::handle page_table, nb::handle row_to_table,
-                        nb::handle row_starts, nb::handle max_columns, bool clean, nb::handle num_threads,
+                        nb::handle row_starts, nb::handle max_columns, nb::handle clean, nb::handle num_threads,
                         nb::handle out) {
   Call call("index_logits");
   IndexLogitsArgs args;
   args.score = score_args(call, {index_q, index_weights, index_k, row_ends, format, index_q_scale, page_table,
                                  row_to_table, row_starts, max_columns});
-  args.clean = clean;
-  args.num_threads = static_cast<int>(call.integer(num_threads, "num_threads"));
+  args.clean = call.boolean(clean, "clean");
+  args.num_threads = call.threads(num_threads);
   const Output logits = call.output_or_new(out, "out", DType::kFloat32,
                                            {args.score.index_q.size(0), args.score.max_columns}, {DType::kBFloat16});
   args.logits = logits.view;
@@ -123,15 +123,19 @@ nb::object index_topk(nb::handle index_q, nb::handle index_weights, nb::handle i
     args.mapping_page_table = call.input(mapping_page_table, "mapping_page_table", kInt32);
     args.mapping_page_size = call.integer(mapping_page_size, "mapping_page_size");
     args.page_starts = call.optional_input(page_starts, "page_starts", kInt32);
-  } else if (!ragged_offsets.is_none()) {
+  } else {
+    call.absent(page_starts, "page_starts", "mapping_page_table");
+    static_cast<void>(call.integer(mapping_page_size, "mapping_page_size"));
+  }
+  if (!ragged_offsets.is_none()) {
     args.mapping = TopkMapping::kRagged;
     args.ragged_offsets = call.input(ragged_offsets, "ragged_offsets", kInt32Or64);
   }
-  args.num_threads = static_cast<int>(call.integer(num_threads, "num_threads"));
+  args.num_threads = call.threads(num_threads);
   const std::int64_t rows = args.score.index_q.size(0);
   const Output indices =
       call.output_or_new(out, "out", call.choice(index_dtype, "index_dtype", kIndexDTypes), {rows, args.k}, kInt32Or64);
-  const Output winners = call.output_or_new(values, "values", DType::kFloat32, {rows, args.k});
+  const Output winners = call.optional_output(values, "values", DType::kFloat32, {rows, args.k});
   args.indices = indices.view;
   args.values = winners.view;
   args.workspace = call.workspace(workspace, index_topk_workspace_bytes(args), &args.workspace_bytes);

@@ -29,7 +29,7 @@ nb::object topk(nb::handle scores, nb::handle k, nb::handle row_starts, nb::hand
   args.row_ends = call.optional_input(row_ends, "row_ends", kInt32);
   args.order = call.choice(order, "order", kTopkOrders);
   args.algorithm = call.choice(algorithm, "algorithm", kTopkAlgorithms);
-  args.num_threads = static_cast<int>(call.integer(num_threads, "num_threads"));
+  args.num_threads = call.threads(num_threads);
 
   TAMIS_CHECK(page_table.is_none() || ragged_offsets.is_none(), Status::kInvalidArgument,
               "topk: page_table and ragged_offsets are both given, must be at most one of them");
@@ -39,15 +39,20 @@ nb::object topk(nb::handle scores, nb::handle k, nb::handle row_starts, nb::hand
     args.row_to_table = call.optional_input(row_to_table, "row_to_table", kInt32);
     args.page_starts = call.optional_input(page_starts, "page_starts", kInt32);
     args.page_size = call.integer(page_size, "page_size");
-  } else if (!ragged_offsets.is_none()) {
+  } else {
+    call.absent(row_to_table, "row_to_table", "page_table");
+    call.absent(page_starts, "page_starts", "page_table");
+    static_cast<void>(call.integer(page_size, "page_size"));
+  }
+  if (!ragged_offsets.is_none()) {
     args.mapping = TopkMapping::kRagged;
     args.ragged_offsets = call.input(ragged_offsets, "ragged_offsets", kInt32Or64);
   }
 
   const Output indices =
       call.output_or_new(out, "out", call.choice(index_dtype, "index_dtype", kIndexDTypes), {rows, args.k}, kInt32Or64);
-  const Output winners = call.output_or_new(values, "values", args.scores.dtype(), {rows, args.k});
-  const Output proof = call.output_or_new(certificate, "certificate", DType::kInt32, {rows, 4});
+  const Output winners = call.optional_output(values, "values", args.scores.dtype(), {rows, args.k});
+  const Output proof = call.optional_output(certificate, "certificate", DType::kInt32, {rows, 4});
   args.indices = indices.view;
   args.values = winners.view;
   args.certificate = proof.view;
@@ -85,13 +90,9 @@ nb::object row_ends(nb::handle seq_lens, nb::handle next_n, nb::handle compress_
 }
 
 // [(algorithm, available, why not)] of a device.
-nb::list support(nb::handle device_kind, nb::handle device_index) {
-  const Call call("topk_support");
-  const Device::Kind kind = call.choice(device_kind, "device",
-                                        std::array{std::pair{std::string_view("cpu"), Device::Kind::kCpu},
-                                                   std::pair{std::string_view("cuda"), Device::Kind::kCuda}});
+nb::list support(nb::handle device) {
   nb::list rows;
-  for (const TopkSupport& row : topk_support({kind, static_cast<int>(call.integer(device_index, "index"))})) {
+  for (const TopkSupport& row : topk_support(Call("topk_support").parse_device(device, "device"))) {
     rows.append(nb::make_tuple(topk_algorithm_name(row.algorithm), row.available, row.why.c_str()));
   }
   return rows;

@@ -1,7 +1,8 @@
 """DeepSeek's sparse attention: compress the KV cache, score it, select the best entries, attend to them.
 
-Arrays come from numpy, PyTorch, cupy or jax, on the CPU or (top-k) on a CUDA device, and are used where they lie. The
-results are exact and reproducible: the same input gives the same bits, whatever the batch or the number of threads.
+Arrays come from numpy, PyTorch, cupy or jax, on the CPU or (top-k, compressor) on a CUDA device, and are used where
+they lie. The results are exact and reproducible: the same input gives the same bits, whatever the batch or the number
+of threads.
 
 Importing this package touches no GPU and imports no array library but numpy.
 """
@@ -9,8 +10,11 @@ Importing this package touches no GPU and imports no array library but numpy.
 from tamis._core import CompressPlan, __version__
 from tamis._engine import Engine, generate
 from tamis._operations import (
+    CompressCounts,
     PagedCache,
+    build_compress_step,
     compress,
+    compress_list_capacity,
     compress_plan,
     compress_ring_rows,
     compress_state_begin,
@@ -18,17 +22,21 @@ from tamis._operations import (
     index_query,
     index_topk,
     sparse_mla,
+    stream_is_capturing,
     topk,
     topk_row_ends,
     topk_support,
 )
 
 __all__ = [
+    "CompressCounts",
     "CompressPlan",
     "Engine",
     "PagedCache",
     "__version__",
+    "build_compress_step",
     "compress",
+    "compress_list_capacity",
     "compress_plan",
     "compress_ring_rows",
     "compress_state_begin",
@@ -37,6 +45,7 @@ __all__ = [
     "index_query",
     "index_topk",
     "sparse_mla",
+    "stream_is_capturing",
     "topk",
     "topk_row_ends",
     "topk_support",

@@ -73,6 +73,8 @@ def empty(op: str, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         cupy = sys.modules["cupy"]
         with like.device:
             return cupy.empty(shape, dtype=_numpy_dtype(dtype, like))
+    if library in ("jax", "jaxlib") and dtype == "int64" and not sys.modules["jax"].config.jax_enable_x64:
+        raise ValueError(f"{op}: index_dtype is 'int64', must be 'int32' in jax without jax_enable_x64")
     if _is_cuda(like):
         raise NotImplementedError(f"{op}: cannot make new arrays of {library} on a GPU, must be given out=")
     import numpy

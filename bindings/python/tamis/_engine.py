@@ -20,7 +20,7 @@ class Engine:
         A folder with config.json, tokenizer.json and safetensors.
     kv_cache : {"fp8", "bf16", "fp32"}
         How cached entries are stored.
-    device : str
+    device : str or torch.device
         Where the indexer's top-k runs: "cpu", "cuda" or "cuda:N". Never changes a token.
     index_topk : int
         Compressed entries a token attends to; 0: what the model says.
@@ -33,6 +33,8 @@ class Engine:
 
     Raises
     ------
+    TypeError
+        A setting is of another type.
     ValueError
         A file is missing or not what it promises, or a setting is outside its range.
     NotImplementedError
@@ -55,7 +57,7 @@ class Engine:
         model: str | PathLike[str],
         *,
         kv_cache: Literal["fp8", "bf16", "fp32"] = "fp8",
-        device: str = "cpu",
+        device: Any = "cpu",
         index_topk: int = 0,
         prefill_chunk: int = 512,
         step_tokens: int = 2048,
@@ -74,6 +76,8 @@ class Engine:
             max_requests,
             num_threads,
         )
+        # What callbacks raised and step() has not raised yet, with the request's owner, if there is one.
+        self._errors: list[tuple[object, BaseException]] = []
 
     def add(
         self,
@@ -94,12 +98,13 @@ class Engine:
         prompt : str or sequence of int
             Text, or its tokens.
         max_new_tokens : int
+            At least 0.
         temperature : float
             0 always takes the likeliest token.
         top_p : float
             In (0, 1]: draw among the likeliest tokens that have this share together.
         seed : int
-            Of the drawing.
+            Of the drawing, 0 to 2**64 - 1.
         stop_tokens : sequence of int, optional
             Each ends the request and is not passed on. Default: the model's end tokens.
         on_token : callable, optional
@@ -114,37 +119,68 @@ class Engine:
 
         Raises
         ------
+        TypeError
+            An argument is not what is said above; bytes are no tokens.
         ValueError
-            An empty prompt, a token outside the vocabulary, or more tokens than the model's limit.
+            An empty prompt, a token outside the vocabulary, more tokens than the model's limit, or a number outside its
+            range.
         MemoryError
             It needs more pages than a pool has.
         """
-        tokens = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        callback = on_token
-        if on_text is not None:
-            decoder = _core.StreamDecoder(self._engine)
-            tell_text = on_text
+        options = (max_new_tokens, temperature, top_p, seed, stop_tokens)
+        return self._add(prompt, options, on_token, on_text, None)
 
-            def callback(token: int) -> None:
+    def _add(
+        self,
+        prompt: str | Sequence[int],
+        options: tuple[int, float, float, int, Sequence[int] | None],
+        on_token: Callable[[int], object] | None,
+        on_text: Callable[[str], object] | None,
+        owner: object,
+    ) -> int:
+        for name, called in (("on_token", on_token), ("on_text", on_text)):
+            if called is not None and not callable(called):
+                raise TypeError(f"Engine.add: {name} is {type(called).__name__}, must be callable")
+        if on_token is None and on_text is None:
+            return self._engine.add(prompt, *options, None)
+        decoder = _core.StreamDecoder(self._engine)
+        errors = self._errors  # and not self, which would never be freed while the request waits
+
+        def callback(token: int) -> None:
+            try:
                 if on_token is not None:
                     on_token(token)
-                text = decoder.push(token)
-                if text:
-                    tell_text(text)
+                if on_text is not None and (text := decoder.push(token)):
+                    on_text(text)
+            except BaseException as error:
+                errors.append((owner, error))
+                raise  # which ends the request
 
-        stops = self.eos_token_ids if stop_tokens is None else list(stop_tokens)
-        return self._engine.add(tokens, max_new_tokens, temperature, top_p, seed, stops, callback)
+        return self._engine.add(prompt, *options, callback)
 
     def step(self) -> bool:
         """Run one step. False if there was nothing to do.
 
-        An exception of a callback ends its request and is raised here, after the step.
+        An exception of a callback ends its request and is raised here, after the step; where there are several, one a
+        call.
         """
-        return self._engine.step()
+        more = bool(self._errors) or self._step()
+        if self._errors:
+            raise self._errors.pop(0)[1]
+        return more
+
+    def _step(self) -> bool:
+        """One step, behind which the exceptions of callbacks are in _errors."""
+        try:
+            return self._engine.step()
+        except BaseException as error:
+            if not any(error is other for _, other in self._errors):
+                raise
+            return True
 
     def run(self) -> None:
         """Run steps until no request is left."""
-        while self._engine.step():
+        while self.step():
             pass
 
     def cancel(self, id: int) -> bool:
@@ -184,10 +220,19 @@ class Engine:
         prompt: str | Sequence[int],
         max_new_tokens: int = 64,
         *,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int = 0,
+        stop_tokens: Sequence[int] | None = None,
         on_token: Callable[[int], object] | None = None,
-        **options: Any,
+        on_text: Callable[[str], object] | None = None,
     ) -> str:
-        """The text that the model writes after a prompt. Options as for add(); runs all requests to their end."""
+        """The text that the model writes after a prompt. Arguments as for add(); runs all requests to their end.
+
+        Raises what this request's callbacks raise; what those of others raise, the next step() or run() does.
+        """
+        if on_token is not None and not callable(on_token):
+            raise TypeError(f"Engine.generate: on_token is {type(on_token).__name__}, must be callable")
         tokens: list[int] = []
 
         def collect(token: int) -> None:
@@ -195,8 +240,12 @@ class Engine:
             if on_token is not None:
                 on_token(token)
 
-        self.add(prompt, max_new_tokens, on_token=collect, **options)
-        self.run()
+        self._add(prompt, (max_new_tokens, temperature, top_p, seed, stop_tokens), collect, on_text, collect)
+        while self._step():
+            for entry in self._errors:
+                if entry[0] is collect:
+                    self._errors.remove(entry)
+                    raise entry[1]
         return self.decode(tokens)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from tamis import _core
@@ -14,6 +15,7 @@ Array = Any
 Order = Literal["position", "unsorted", "by_value"]
 Layout = Literal["fp32", "bf16", "fp8_tensor", "fp8_mla584", "fp8_mla656", "indexer_fp8", "indexer_mxfp4"]
 Format = Literal["fp32", "bf16", "fp8", "mxfp4"]
+CompressAlgorithm = Literal["auto", "short_window", "tall_window", "tall_slices", "any_window"]
 
 
 def topk(
@@ -175,7 +177,7 @@ def topk_row_ends(seq_lens: Array, next_n: int, compress_ratio: int = 0, *, out:
     return _core.topk_row_ends(seq_lens, next_n, compress_ratio, out)
 
 
-def topk_support(device: str = "cpu") -> list[tuple[str, bool, str]]:
+def topk_support(device: Any = "cpu") -> list[tuple[str, bool, str]]:
     """The top-k algorithms of a device: name, whether calls can take it, and why not.
 
     For CUDA the driver is asked, so the first call may take as long as starting it takes. A device that is not there
@@ -183,7 +185,7 @@ def topk_support(device: str = "cpu") -> list[tuple[str, bool, str]]:
 
     Parameters
     ----------
-    device : str
+    device : str or torch.device
         "cpu", "cuda" or "cuda:N".
 
     Returns
@@ -193,7 +195,7 @@ def topk_support(device: str = "cpu") -> list[tuple[str, bool, str]]:
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         `device` is none of these.
 
     Examples
@@ -202,10 +204,7 @@ def topk_support(device: str = "cpu") -> list[tuple[str, bool, str]]:
     >>> [name for name, available, why in tamis.topk_support("cpu") if available]
     ['identity', 'simd_filter', 'select']
     """
-    kind, _, number = device.partition(":")
-    if number and not (kind == "cuda" and number.isdecimal()):
-        raise ValueError(f"topk_support: device is '{device}', must be 'cpu', 'cuda' or 'cuda:N'")
-    return _core.topk_support(kind, int(number or 0))
+    return _core.topk_support(device)
 
 
 class PagedCache(NamedTuple):
@@ -215,8 +214,8 @@ class PagedCache(NamedTuple):
     ----------
     data : array [num_pages, ...]
         The first dimension counts pages, of any stride; within a page the bytes are contiguous. uint8 [num_pages,
-        page_bytes] for every layout; float32 or bfloat16 [num_pages, page_size, head_dim] for the layouts of these
-        names.
+        page_bytes] for every layout; float32, bfloat16 or float8_e4m3 [num_pages, page_size, head_dim] for "fp32", "bf16"
+        and "fp8_tensor".
     layout : str
         How an entry is stored: "fp32", "bf16", "fp8_tensor" (one scale a cache), "fp8_mla584" (V4's main attention),
         "fp8_mla656" (V3.2's), "indexer_fp8" or "indexer_mxfp4".
@@ -288,10 +287,6 @@ def _capturing() -> bool:
     return bool(torch and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
-def _integers(values: Any) -> list[int]:
-    return values.tolist() if hasattr(values, "tolist") else list(values)
-
-
 def compress_plan(
     starts: Sequence[int] | Array,
     query_lens: Sequence[int] | Array,
@@ -322,8 +317,8 @@ def compress_plan(
 
     Raises
     ------
-    ValueError
-        The sizes differ, compress_ratio < 1, or a start or length is negative.
+    TypeError, ValueError
+        No integers; the sizes differ, compress_ratio < 1, or a start or length is negative.
 
     Examples
     --------
@@ -337,10 +332,7 @@ def compress_plan(
     """
     if capturing is None:
         capturing = _capturing()
-    lens = _integers(query_lens)
-    if start_hi is None:
-        return _core.compress_plan_exact(_integers(starts), lens, compress_ratio, capturing)
-    return _core.compress_plan_bounds(_integers(starts), _integers(start_hi), lens, compress_ratio, capturing)
+    return _core.compress_plan(starts, query_lens, compress_ratio, start_hi, capturing)
 
 
 def compress_ring_rows(compress_ratio: int, overlap: bool, max_drafts: int = 0) -> int:
@@ -362,8 +354,8 @@ def compress_ring_rows(compress_ratio: int, overlap: bool, max_drafts: int = 0) 
 
     Raises
     ------
-    ValueError
-        A number outside its range.
+    TypeError, ValueError
+        No integer, no bool; a number outside its range.
 
     Examples
     --------
@@ -403,6 +395,148 @@ def compress_state_begin(start: int, compress_ratio: int, overlap: bool) -> int:
     return _core.compress_state_begin(start, compress_ratio, overlap)
 
 
+def stream_is_capturing(stream: int, device: Any = "cuda") -> bool:
+    """Whether a stream of a device records a graph, as its driver says.
+
+    Parameters
+    ----------
+    stream : int
+        The handle (cudaStream_t) of a stream that exists: ``torch.cuda.current_stream().cuda_stream``, cupy's
+        ``stream.ptr``; 0 is the default stream.
+    device : str or torch.device
+        "cuda" or "cuda:N", where the stream lives; "cpu", where nothing records.
+
+    Returns
+    -------
+    bool
+
+    Raises
+    ------
+    TypeError, ValueError
+        `stream` is no integer; `device` is none of these.
+    NotImplementedError
+        This build has no code for the device.
+    RuntimeError
+        A call of the CUDA driver failed.
+
+    Examples
+    --------
+    >>> import tamis
+    >>> tamis.stream_is_capturing(0, "cpu")
+    False
+    """
+    return _core.stream_is_capturing(stream, device)
+
+
+def compress_list_capacity(tokens: int, requests: int, compress_ratio: int) -> int:
+    """Most entries that a step can complete: the length of its list for build_compress_step().
+
+    Parameters
+    ----------
+    tokens, requests : int
+        Of the step, padding included.
+    compress_ratio : int
+        1 to 1024.
+
+    Returns
+    -------
+    int
+        min(tokens, tokens // compress_ratio + requests).
+
+    Raises
+    ------
+    TypeError, ValueError
+        No integer; a number outside its range.
+
+    Examples
+    --------
+    >>> import tamis
+    >>> tamis.compress_list_capacity(8192, 1, 128), tamis.compress_list_capacity(256, 256, 128)
+    (65, 256)
+    """
+    return _core.compress_list_capacity(tokens, requests, compress_ratio)
+
+
+def build_compress_step(
+    positions: Array,
+    token_to_request: Array,
+    query_start_loc: Array,
+    compress_ratios: int | Sequence[int],
+    *,
+    out: Array | Sequence[Array] | None = None,
+) -> Any:
+    """The tokens of a step that complete a compressed entry, once for all layers of the model.
+
+    compress() takes a list as `listed_tokens`: it then need not search, and its work is bounded by the list. This is
+    for a step whose positions the host does not know, on CUDA one small launch; in a graph every replay fills the
+    lists anew. Padding is never listed.
+
+    Parameters
+    ----------
+    positions : array [tokens], int64
+        As of compress(), like the next two.
+    token_to_request : array [tokens], int32
+    query_start_loc : array [requests + 1], int32
+    compress_ratios : int or sequence of at most 4 int
+        The ratios of the model's compressors.
+    out : array [compress_list_capacity() or more], int32, or a sequence of one a ratio, optional
+        Where to write. Every element is written.
+
+    Returns
+    -------
+    array, or tuple of arrays
+        One list a ratio: the tokens in ascending order, then -1. New arrays of the caller's library and device have
+        compress_list_capacity() elements. A sequence of ratios gives a tuple.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A wrong dtype; a wrong shape, device, ratio or overlap.
+    NotImplementedError
+        This build has no code for the device.
+    RuntimeError
+        A call of the CUDA driver failed.
+
+    Examples
+    --------
+    Two requests, at positions 2, 3, 4 and 126, 127:
+
+    >>> import numpy as np
+    >>> import tamis
+    >>> positions = np.array([2, 3, 4, 126, 127])
+    >>> token_to_request = np.array([0, 0, 0, 1, 1], np.int32)
+    >>> query_start_loc = np.array([0, 3, 5], np.int32)
+    >>> c4, c128 = tamis.build_compress_step(positions, token_to_request, query_start_loc, [4, 128])
+    >>> c4
+    array([ 1,  4, -1], dtype=int32)
+    >>> c128
+    array([ 4, -1], dtype=int32)
+    """
+    return _core.build_compress_step(positions, token_to_request, query_start_loc, compress_ratios, out)
+
+
+@dataclass
+class CompressCounts:
+    """Launches that compress() made, for whoever wants to know what a plan saves; a graph's replays are not counted.
+
+    Attributes
+    ----------
+    pooled : int
+        Calls that saved state and looked for entries to pool.
+    skipped : int
+        Calls that saved state only, because of CompressPlan.NONE.
+
+    Examples
+    --------
+    >>> import tamis
+    >>> tamis.CompressCounts()  # to be given to compress(..., counts=), which adds to it
+    CompressCounts(pooled=0, skipped=0)
+    """
+
+    pooled: int = 0
+    skipped: int = 0
+
+
 def compress(
     kv: Array,
     gate: Array,
@@ -424,6 +558,9 @@ def compress(
     hadamard: bool = False,
     rms_norm_eps: float = 1e-6,
     plan: CompressPlan = CompressPlan.UNKNOWN,
+    listed_tokens: Array | None = None,
+    algorithm: CompressAlgorithm = "auto",
+    counts: CompressCounts | None = None,
     num_threads: int = 0,
     workspace: Array | None = None,
 ) -> None:
@@ -468,7 +605,14 @@ def compress(
         Rotate the 128-vector after RoPE (indexer keys only).
     rms_norm_eps : float
     plan : CompressPlan
-        NONE skips the pooling; state is saved in every case.
+        NONE skips the pooling; state is saved in every case. While a stream records a graph, NONE counts as UNKNOWN.
+    listed_tokens : array [any], int32, optional
+        The list of build_compress_step() for this step and ratio. Tokens that it lacks complete nothing; -1 and other
+        numbers that are no token are skipped.
+    algorithm : {"auto", "short_window", "tall_window", "tall_slices", "any_window"}
+        CUDA only: force a kernel. "auto" takes the first that fits.
+    counts : CompressCounts, optional
+        Written: whether the call pooled or skipped is added.
     num_threads : int
         CPU: 0 uses all cores, 1 stays on the calling thread. Never changes the result.
     workspace : array [bytes], uint8, 64-byte aligned, optional
@@ -476,9 +620,17 @@ def compress(
     Raises
     ------
     TypeError, ValueError
-        A wrong dtype; a wrong shape, device, layout or overlap.
+        A wrong dtype; a wrong shape, device, layout or overlap; an algorithm other than "auto" on the CPU.
     NotImplementedError
-        This build has no code for the device.
+        A forced algorithm cannot serve the call (all unmet constraints are listed), or this build has no code for the
+        device.
+    RuntimeError
+        A call of the CUDA driver failed.
+
+    Notes
+    -----
+    The same bits on the CPU and on CUDA, where the call enqueues one launch on the array library's current stream and
+    returns; it is safe in graph capture.
 
     Examples
     --------
@@ -525,6 +677,9 @@ def compress(
         hadamard,
         rms_norm_eps,
         plan,
+        listed_tokens,
+        algorithm,
+        counts,
         num_threads,
         workspace,
     )
@@ -795,7 +950,7 @@ def sparse_mla(
     attn_sink : array [num_q_heads], float32, optional
         A logit that adds to the denominator only.
     softmax_scale : float, optional
-        Default head_dim_qk**-0.5.
+        Not 0. Default head_dim_qk**-0.5.
     lse, max_logits : bool or array [rows, num_q_heads], float32
         True: return them, too. lse is the natural log, without the sink.
     num_threads : int
@@ -835,7 +990,7 @@ def sparse_mla(
         extra_topk_indices,
         extra_topk_lens,
         attn_sink,
-        0.0 if softmax_scale is None else softmax_scale,
+        softmax_scale,
         lse,
         max_logits,
         num_threads,

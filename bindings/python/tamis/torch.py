@@ -2,7 +2,8 @@
 
 Importing this module registers them, with what the compiler has to know of each: the shapes of its results and which
 arguments it writes. Arguments are those of the functions of the package; a cache is five arguments, its tensor and the
-other fields of tamis.PagedCache. Outside of compiled code the functions of the package cost less.
+other fields of tamis.PagedCache. None has a gradient: a backward pass through one fails, and in compiled code so does a
+forward pass that prepares one; use torch.no_grad(). Outside of compiled code the functions of the package cost less.
 
 Examples
 --------
@@ -44,6 +45,15 @@ def _register(schema: str, implementation: Callable[..., Any], fake: Callable[..
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     _library.impl(name, implementation, "CompositeExplicitAutograd")
     torch.library.register_fake(f"tamis::{name}", fake, lib=_library)
+
+
+def _without_gradient(name: str) -> None:
+    """A backward pass through the operator fails, where it would else give no gradient and say nothing."""
+
+    def backward(*_: Any) -> Any:
+        raise NotImplementedError(f"torch.ops.tamis.{name}: it has no gradient, must not be part of a backward pass")
+
+    torch.library.register_autograd(f"tamis::{name}", backward, lib=_library)
 
 
 def _topk(
@@ -102,6 +112,16 @@ def _compress(
 ) -> None:
     paged = ops.PagedCache(cache, layout, head_dim, page_size, scale)
     ops.compress(kv, gate, state=state, cache=paged, plan=CompressPlan(plan), **kwargs)
+
+
+def _build_compress_step(positions: Any, token_to_request: Any, query_start_loc: Any, compress_ratios: Any) -> Any:
+    return list(ops.build_compress_step(positions, token_to_request, query_start_loc, compress_ratios))
+
+
+def _build_compress_step_fake(positions: Any, _: Any, query_start_loc: Any, compress_ratios: Any) -> Any:
+    tokens, requests = positions.shape[0], query_start_loc.shape[0] - 1
+    capacities = [torch.sym_min(tokens, tokens // ratio + requests) for ratio in compress_ratios]
+    return [positions.new_empty(capacity, dtype=torch.int32) for capacity in capacities]
 
 
 def _index_logits(
@@ -179,9 +199,16 @@ _register(
     "float scale, *, Tensor ape, Tensor norm_weight, Tensor cos_sin, Tensor positions, Tensor token_to_request, "
     "Tensor query_start_loc, Tensor kv_slots, int compress_ratio, Tensor? state_table=None, "
     "Tensor? state_slots=None, Tensor? state_ring=None, bool? overlap=None, bool hadamard=False, "
-    f"float rms_norm_eps=1e-6, int plan={CompressPlan.UNKNOWN.value}) -> ()",
+    f"float rms_norm_eps=1e-6, int plan={CompressPlan.UNKNOWN.value}, Tensor? listed_tokens=None, "
+    "str algorithm='auto') -> ()",
     _compress,
     _nothing,
+)
+_register(
+    "build_compress_step(Tensor positions, Tensor token_to_request, Tensor query_start_loc, int[] compress_ratios) "
+    "-> Tensor[]",
+    _build_compress_step,
+    _build_compress_step_fake,
 )
 _register(f"index_logits({_SCORE}, SymInt max_columns, {_SCORE_OPTIONS}) -> Tensor", _index_logits, _index_logits_fake)
 _register(f"index_topk({_SCORE}, SymInt k, {_SCORE_OPTIONS}) -> Tensor", _index_topk, _index_topk_fake)
@@ -193,3 +220,5 @@ _register(
     _sparse_mla,
     _sparse_mla_fake,
 )
+for _name in ("topk_values", "index_logits", "sparse_mla"):  # what gives numbers; indices have no gradient anyway
+    _without_gradient(_name)

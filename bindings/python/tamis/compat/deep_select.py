@@ -84,6 +84,8 @@ def topk(
 
     Raises
     ------
+    TypeError
+        What must be a tensor is none, or has a wrong dtype.
     ValueError
         `sorted` with `sorted_index` or without `return_value`; a wrong shape; an index type that is neither.
     NotImplementedError
@@ -101,6 +103,10 @@ def topk(
         raise ValueError("topk: sorted and sorted_index are both True, must be at most one of them")
     if sorted and not return_value:
         raise ValueError("topk: sorted is True and return_value False, must be True where values are sorted")
+    for name, tensor in (("input", input), ("end", end), ("output_idx", output_idx),
+                         ("output_idx_offset", output_idx_offset)):
+        if not isinstance(tensor, torch.Tensor) and (tensor is not None or name == "input"):
+            raise TypeError(f"topk: {name} is {type(tensor).__name__}, must be a torch.Tensor")
     for name, value in (("begin", begin), ("hint", hint)):
         if value is not None:
             raise NotImplementedError(f"topk: {name} is given, must be None: DeepSelect does not say what it means")
@@ -114,7 +120,7 @@ def topk(
         topk,
         row_ends=end,
         order="by_value" if sorted else "position",
-        values=return_value,
+        values=bool(return_value),
         index_dtype="int64" if indices_type == torch.int64 else "int32",
         ragged_offsets=output_idx_offset,
         out=output_idx,

@@ -4,8 +4,9 @@ Importing this module registers the name. A model loaded with it, or switched by
 ``model.set_attn_implementation("tamis")``, takes its indexer's top-k and its sparse attention from here; everything
 else is transformers' own. Written against transformers 5.17.0.
 
-Where this build has no sparse attention for a device (CUDA, so far), the attention is transformers' eager one and the
-top-k alone is ours. Inference only: gradients do not pass through either.
+Where this build has no sparse attention for a device (CUDA, so far) or dtype (float16, float64), the attention is
+transformers' eager one and the top-k alone is ours. Inference only: gradients do not pass through ours, so that a
+query that wants one is refused; wrap calls in torch.no_grad() or torch.inference_mode().
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ import tamis
 
 NAME = "tamis"
 
+_TOPK_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_MLA_DTYPES = (torch.float32, torch.bfloat16)
+
 _layer = threading.local()  # .ours: whether the attention layer that runs now was asked to be ours
 
 
@@ -31,9 +35,9 @@ class _IndexScores(torch.Tensor):
 
     def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:  # type: ignore[override]
         scores = self.as_subclass(torch.Tensor)  # type: ignore[arg-type]
-        if dim not in (-1, scores.dim() - 1) or not largest:
+        if dim not in (-1, scores.dim() - 1) or not largest or scores.dtype not in _TOPK_DTYPES:
             return scores.topk(k, dim, largest, sorted)
-        rows = scores.reshape(-1, scores.shape[-1])
+        rows = scores.flatten(0, -2)  # a prompt's first tokens have no entries yet
         indices, values = tamis.topk(rows, k, order="by_value", values=True, index_dtype="int64")
         shape = (*scores.shape[:-1], k)
         return torch.return_types.topk((values.reshape(shape), indices.reshape(shape)))
@@ -71,10 +75,14 @@ def attention(
     Raises
     ------
     NotImplementedError
-        `dropout` is not 0.
+        `dropout` is not 0, or the query wants a gradient.
     """
-    if query.device.type != "cpu":
+    if query.device.type != "cpu" or query.dtype not in _MLA_DTYPES or key.dtype not in _MLA_DTYPES:
         return model.eager_attention_forward(module, query, key, value, attention_mask, scaling, dropout, **kwargs)
+    if query.requires_grad and torch.is_grad_enabled():
+        raise NotImplementedError(
+            "attention: query wants a gradient, must not: this is for inference, under torch.no_grad()"
+        )
     if dropout != 0.0:
         raise NotImplementedError(f"attention: dropout is {dropout}, must be 0: this is for inference only")
     batch, heads, tokens, head_dim = query.shape

@@ -11,9 +11,8 @@ wins, and indices ascend. Lengths are clamped on the device. Nothing is limited 
 
 from __future__ import annotations
 
-import functools
 import importlib
-import importlib.util
+import numbers
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -34,6 +33,14 @@ __all__ = [
 ]
 
 
+def _topk(lengths: str, logits: Tensor, k: int, row_ends: Tensor, out: Tensor) -> None:
+    """tamis.topk(), whose row ends an entry point calls `lengths`."""
+    try:
+        tamis.topk(logits, k, row_ends=row_ends, out=out)
+    except (TypeError, ValueError) as error:
+        raise type(error)(str(error).replace(" row_ends ", f" {lengths} ", 1)) from None
+
+
 def _row_ends(seq_lens: Tensor, next_n: int, num_rows: int) -> Tensor:
     """One end a row, on the device of seq_lens: as given, or seq_len - next_n + 1 + i for row i of a request."""
     if seq_lens.numel() == num_rows:
@@ -43,15 +50,12 @@ def _row_ends(seq_lens: Tensor, next_n: int, num_rows: int) -> Tensor:
             f"topk: seq_lens has {seq_lens.numel()} elements, must have num_rows = {num_rows}, or with next_n = "
             f"{next_n} rows a request num_rows / next_n"
         )
-    ends = seq_lens.reshape(-1, 1) + _draft_offsets(next_n, seq_lens.device)
-    return ends.reshape(-1)  # what is negative is clamped by topk()
-
-
-@functools.lru_cache(maxsize=64)
-def _draft_offsets(next_n: int, device: Any) -> Tensor:
     import torch
 
-    return torch.arange(1 - next_n, 1, dtype=torch.int32, device=device)
+    # Made anew: a tensor kept from a call would be that of its graph capture, or a fake one of its compiler.
+    drafts = torch.arange(1 - next_n, 1, dtype=torch.int32, device=seq_lens.device)
+    # Without the clamp the lowest lengths would wrap. What is negative after the sum is clamped by topk().
+    return (seq_lens.reshape(-1, 1).clamp(min=0) + drafts).reshape(-1)
 
 
 def _rows_of(logits: Tensor, num_rows: int, stride0: int, stride1: int) -> Tensor:
@@ -97,7 +101,8 @@ def top_k_per_row_decode(
             [0, 2]], dtype=torch.int32)
     """
     scores = _rows_of(logits, num_rows, stride0, stride1)
-    tamis.topk(scores, topk, row_ends=_row_ends(seq_lens, next_n, num_rows), out=_head(indices, num_rows, topk))
+    ends = _row_ends(seq_lens, next_n, num_rows)
+    _topk("seq_lens", scores, topk, ends, _head(indices, num_rows, topk))
 
 
 def top_k_per_row_prefill(
@@ -181,7 +186,7 @@ def persistent_topk(
     """
     rows = logits.shape[0]
     next_n = rows // max(1, lengths.numel())
-    tamis.topk(logits, k, row_ends=_row_ends(lengths, next_n, rows), out=_head(output, rows, k))
+    _topk("lengths", logits, k, _row_ends(lengths, next_n, rows), _head(output, rows, k))
 
 
 def cooperative_topk(
@@ -245,7 +250,7 @@ def get_c128_boundary(num_computed_tokens: Any, query_start_loc: Any) -> bool | 
         return None
     starts, start_hi = num_computed_tokens, None
     if isinstance(num_computed_tokens, tuple) and len(num_computed_tokens) == 2:
-        if not isinstance(num_computed_tokens[0], int):
+        if not isinstance(num_computed_tokens[0], numbers.Integral):
             starts, start_hi = num_computed_tokens
     bounds = query_start_loc.tolist() if hasattr(query_start_loc, "tolist") else list(query_start_loc)
     query_lens = [end - begin for begin, end in zip(bounds, bounds[1:], strict=False)]
@@ -314,8 +319,8 @@ class SparseIndexerTopk:
     @staticmethod
     def _flashinfer_unmet(logits: Tensor, topk_tokens: int) -> list[str]:
         unmet = []
-        if importlib.util.find_spec("flashinfer") is None:
-            unmet.append("flashinfer cannot be imported")
+        if isinstance(flashinfer := _importable("flashinfer"), str):
+            unmet.append(flashinfer)
         if not logits.is_cuda:
             unmet.append(f"logits must be on CUDA, is on {logits.device}")
         if str(logits.dtype) != "torch.float32":
@@ -325,12 +330,10 @@ class SparseIndexerTopk:
     @staticmethod
     def _deep_select_unmet(logits: Tensor, topk_tokens: int) -> list[str]:
         unmet = []
-        if importlib.util.find_spec("deep_select") is None:
-            unmet.append("deep_select cannot be imported")
-        elif (logits.stride(0) * logits.element_size()) % (
-            required := importlib.import_module("deep_select").get_stride_requirement()[0]
-        ):
-            bytes_a_row = logits.stride(0) * logits.element_size()
+        bytes_a_row = logits.stride(0) * logits.element_size() if logits.dim() == 2 else 0
+        if isinstance(deep_select := _importable("deep_select"), str):
+            unmet.append(deep_select)
+        elif bytes_a_row % (required := deep_select.get_stride_requirement()[0]):
             unmet.append(f"the row stride of logits must be a multiple of {required} bytes, is {bytes_a_row}")
         if not logits.is_cuda:
             unmet.append(f"logits must be on CUDA, is on {logits.device}")
@@ -368,7 +371,7 @@ class SparseIndexerTopk:
         row_ends = _row_ends(seq_lens, next_n, rows)
         out = _head(topk_indices, rows, topk_tokens)
         if backend == "tamis":
-            tamis.topk(logits, topk_tokens, row_ends=row_ends, out=out)
+            _topk("seq_lens", logits, topk_tokens, row_ends, out)
         elif backend == "torch":
             self._by_torch(logits, row_ends, out)
         elif backend == "flashinfer":
@@ -396,7 +399,8 @@ class SparseIndexerTopk:
         ends = row_ends.unsqueeze(1)
         columns = torch.arange(logits.shape[1], device=logits.device)
         best = logits.masked_fill(columns >= ends, float("-inf")).topk(out.shape[1], dim=-1).indices
-        out.copy_(torch.where(columns[: out.shape[1]] < ends, best, -1))
+        # Where a row's own scores are -inf, too, what is best may be past its end.
+        out.copy_(torch.where((columns[: out.shape[1]] < ends) & (best < ends), best, -1))
 
 
 def install() -> list[str]:
@@ -415,8 +419,10 @@ def install() -> list[str]:
     Notes
     -----
     Replaces ``top_k_per_row_decode`` and ``top_k_per_row_prefill`` of vllm._custom_ops, ``persistent_topk`` and
-    ``cooperative_topk`` of torch.ops._C, and the forward pass of SparseIndexerTopk for every backend but "torch",
-    "flashinfer", "flashinfer_gvr2" and "deep_select", which remain vLLM's own. A second call changes nothing.
+    ``cooperative_topk`` of torch.ops._C (plain functions there, each its own ``default``: torch.compile breaks its graph
+    at them), and the forward pass of SparseIndexerTopk for the backends "auto", "tamis", "cooperative", "persistent" and
+    "per_row". Other backends, and tensors that are on neither CUDA nor the CPU, remain vLLM's own. A second call changes
+    nothing.
     """
     import torch
 
@@ -431,22 +437,32 @@ def install() -> list[str]:
     custom_ops = _optional("vllm._custom_ops")
     replace(custom_ops, "vllm._custom_ops", "top_k_per_row_decode", top_k_per_row_decode)
     replace(custom_ops, "vllm._custom_ops", "top_k_per_row_prefill", top_k_per_row_prefill)
-    replace(torch.ops._C, "torch.ops._C", "persistent_topk", persistent_topk)
-    replace(torch.ops._C, "torch.ops._C", "cooperative_topk", cooperative_topk)
+    for function in (persistent_topk, cooperative_topk):
+        function.default = function  # type: ignore[attr-defined]  # as an operator's overload is called
+        replace(torch.ops._C, "torch.ops._C", function.__name__, function)
     layer_module = "vllm.model_executor.layers.indexer_topk"
     layer = getattr(_optional(layer_module), "SparseIndexerTopk", None)
     if layer is not None:
         original = getattr(layer.forward, "tamis_original", layer.forward)
 
-        def forward(self: Any, *args: Any, **kwargs: Any) -> None:
-            if getattr(self, "_backend", "auto") in ("torch", "flashinfer", "flashinfer_gvr2", "deep_select"):
-                original(self, *args, **kwargs)
+        def forward(self: Any, logits: Any, *args: Any, **kwargs: Any) -> None:
+            ours = ("auto", "tamis", "cooperative", "persistent", "per_row")
+            if getattr(self, "_backend", "auto") in ours and logits.device.type in ("cuda", "cpu"):
+                SparseIndexerTopk().forward(logits, *args, **kwargs)
             else:
-                SparseIndexerTopk().forward(*args, **kwargs)
+                original(self, logits, *args, **kwargs)
 
         forward.tamis_original = original  # type: ignore[attr-defined]
         replace(layer, f"{layer_module}.SparseIndexerTopk", "forward", forward)
     return replaced
+
+
+def _importable(name: str) -> Any:
+    """A module, or why there is none."""
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # a broken installation may raise anything
+        return f"{name} cannot be imported ({type(error).__name__}: {error})"
 
 
 def _optional(name: str) -> Any:
