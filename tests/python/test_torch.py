@@ -75,6 +75,11 @@ def test_tensors_without_dense_memory():
             tamis.topk(normal(2, 8), 1, out=tensor)
 
 
+def test_devices():
+    assert tamis.topk_support(torch.device("cpu")) == tamis.topk_support("cpu")
+    assert tamis.topk_support(torch.device("cuda", 0)) == tamis.topk_support("cuda:0")
+
+
 def test_vmap():
     with pytest.raises(TypeError, match="^topk: scores is a torch.Tensor whose memory cannot be had"):
         torch.vmap(lambda row: tamis.topk(row[None], 1))(normal(2, 8))
@@ -226,18 +231,19 @@ def test_operators_are_what_they_say(name):
     )
 
 
+@pytest.mark.filterwarnings("ignore:Error detected in:UserWarning")  # the compiler's own words, beside the error
 @pytest.mark.parametrize("compiled", [False, True])
 def test_no_silent_gradients(compiled):
     columns = torch.tensor([50, 7], dtype=INT32)
-    keys, lists = normal(1, 50, 128), columns.view(2, 1)
+    keys, weights, entries, lists = normal(1, 50, 128), normal(2, 8), normal(1, 9, 512), columns.view(2, 1)
     ops = torch.ops.tamis
     calls = {
         "topk_values": (lambda x: ops.topk_values(x, 3)[1], normal(2, 30)),
         "index_logits": (
-            lambda x: ops.index_logits(x, normal(2, 8), keys, "fp32", 128, 50, 1.0, columns, 50, format="fp32"),
+            lambda x: ops.index_logits(x, weights, keys, "fp32", 128, 50, 1.0, columns, 50, format="fp32"),
             normal(2, 8, 128),
         ),
-        "sparse_mla": (lambda x: ops.sparse_mla(x, normal(1, 9, 512), "fp32", 512, 9, 1.0, lists)[0], normal(2, 8, 512)),
+        "sparse_mla": (lambda x: ops.sparse_mla(x, entries, "fp32", 512, 9, 1.0, lists)[0], normal(2, 8, 512)),
     }
     for name, (call, x) in calls.items():
         function = torch.compile(call, backend="aot_eager") if compiled else call

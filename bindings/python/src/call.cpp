@@ -260,11 +260,8 @@ BasicTensorView<Pointer> Call::view(nb::handle array, const char* name, std::spa
   }
   TAMIS_CHECK(!written || !imported.read_only, Status::kInvalidArgument, op_, ": ", name,
               " is read-only, must be writable");
-  if (imported.torch) {
-    TAMIS_CHECK(t.dtype.code != kDlFloat || !is_negated(array), Status::kInvalidArgument, op_, ": ", name,
-                " is a negated view (is_neg), must hold its own numbers: resolve_neg() copies it");
-    if (written) torch_outputs_[num_torch_outputs_++] = array;
-  }
+  TAMIS_CHECK(!imported.torch || t.dtype.code != kDlFloat || !is_negated(array), Status::kInvalidArgument, op_, ": ",
+              name, " is a negated view (is_neg), must hold its own numbers: resolve_neg() copies it");
   const bool on_gpu = t.device.type == kDlCuda || t.device.type == kDlCudaManaged;
   TAMIS_CHECK(on_gpu || t.device.type == kDlCpu || t.device.type == kDlCudaHost, Status::kUnsupported, op_, ": ", name,
               " is on a device of DLPack type ", static_cast<int>(t.device.type), ", must be on the CPU or CUDA");
@@ -290,6 +287,7 @@ BasicTensorView<Pointer> Call::view(nb::handle array, const char* name, std::spa
   DlTensor with_strides = t;
   with_strides.strides = const_cast<std::int64_t*>(strides);
   note(name, data, with_strides, dtype_bytes(row->dtype), written);
+  if (written && imported.torch) torch_outputs_[num_torch_outputs_++] = array;
   return make_view<Pointer>(data, row->dtype, t.ndim, t.shape, strides, device);
 }
 

@@ -24,8 +24,10 @@ constexpr std::array kKvPrecisions = {
 
 std::filesystem::path path_of(nb::handle model) {
   std::filesystem::path path;
-  if (!nb::try_cast(model, path)) fail_type("Engine: model is ", name_of_type(model), ", must be a path");
-  return path;
+  if (nb::try_cast(model, path)) return path;
+  TAMIS_CHECK(PyUnicode_Check(model.ptr()) == 0, Status::kInvalidArgument,
+              "Engine: model has a null character or a lone surrogate, must be a path");
+  fail_type("Engine: model is ", name_of_type(model), ", must be a path");
 }
 
 // A model, its tokenizer and the engine that runs it. Steps run without the interpreter's lock; whoever comes meanwhile

@@ -1,5 +1,7 @@
 #include "tamis/indexer.hpp"
 
+#include <limits>
+
 #include "call.hpp"
 #include "operations.hpp"
 #include "topk_choices.hpp"
@@ -39,7 +41,7 @@ IndexScoreArgs score_args(Call& call, const ScoreHandles& h) {
   score.row_to_table = call.optional_input(h.row_to_table, "row_to_table", kInt32);
   score.row_starts = call.optional_input(h.row_starts, "row_starts", kInt32);
   if (!h.max_columns.is_none()) {
-    score.max_columns = call.integer(h.max_columns, "max_columns");
+    score.max_columns = call.integer(h.max_columns, "max_columns", 0, std::numeric_limits<std::int64_t>::max());
   } else if (score.page_table.rank() == 2) {
     score.max_columns = score.page_table.size(1) * score.index_k.page_size;
   } else {
