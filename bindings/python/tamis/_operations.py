@@ -214,8 +214,8 @@ class PagedCache(NamedTuple):
     ----------
     data : array [num_pages, ...]
         The first dimension counts pages, of any stride; within a page the bytes are contiguous. uint8 [num_pages,
-        page_bytes] for every layout; float32, bfloat16 or float8_e4m3 [num_pages, page_size, head_dim] for "fp32", "bf16"
-        and "fp8_tensor".
+        page_bytes] for every layout; float32, bfloat16 or float8_e4m3 [num_pages, page_size, head_dim] for "fp32",
+        "bf16" and "fp8_tensor".
     layout : str
         How an entry is stored: "fp32", "bf16", "fp8_tensor" (one scale a cache), "fp8_mla584" (V4's main attention),
         "fp8_mla656" (V3.2's), "indexer_fp8" or "indexer_mxfp4".

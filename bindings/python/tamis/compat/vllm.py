@@ -419,10 +419,10 @@ def install() -> list[str]:
     Notes
     -----
     Replaces ``top_k_per_row_decode`` and ``top_k_per_row_prefill`` of vllm._custom_ops, ``persistent_topk`` and
-    ``cooperative_topk`` of torch.ops._C (plain functions there, each its own ``default``: torch.compile breaks its graph
-    at them), and the forward pass of SparseIndexerTopk for the backends "auto", "tamis", "cooperative", "persistent" and
-    "per_row". Other backends, and tensors that are on neither CUDA nor the CPU, remain vLLM's own. A second call changes
-    nothing.
+    ``cooperative_topk`` of torch.ops._C (plain functions there, each its own ``default``: torch.compile breaks its
+    graph at them), and the forward pass of SparseIndexerTopk for the backends "auto", "tamis", "cooperative",
+    "persistent" and "per_row". Other backends, and tensors that are on neither CUDA nor the CPU, remain vLLM's own. A
+    second call changes nothing.
     """
     import torch
 
