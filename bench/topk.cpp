@@ -9,6 +9,7 @@
 #include "bench/memory.hpp"
 #include "bench/ops.hpp"
 #include "core/check.hpp"
+#include "core/gpu_list.hpp"
 #include "core/parallel.hpp"
 #include "tests/support/topk_cases.hpp"
 #include "topk/reference.hpp"
@@ -210,7 +211,7 @@ void bench_topk(Session& session) {
 
 #ifndef TAMIS_HAS_CUDA
 void bench_topk_gpu(Session&, const TopkGpuOptions&) {
-  core::fail(Status::kUnsupported, "bench: --gpu was asked for, but this binary has no CUDA kernels");
+  core::fail(Status::kUnsupported, "bench: --gpu was asked for, but ", core::kNoCudaInBuild);
 }
 #endif
 

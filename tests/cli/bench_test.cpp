@@ -291,7 +291,7 @@ TEST(BenchCommandLine, WithoutAGpuOneLineSaysSo) {
 #ifdef TAMIS_HAS_CUDA
     EXPECT_NE(got.text.find("there is no CUDA device: "), std::string::npos) << got.text;
 #else
-    EXPECT_NE(got.text.find("this binary has no CUDA kernels"), std::string::npos) << got.text;
+    EXPECT_NE(got.text.find("this build has no CUDA kernels"), std::string::npos) << got.text;
 #endif
   }
 }
