@@ -1,5 +1,5 @@
 // The extension module tamis._core: arrays in, the public C++ API out. No arithmetic here, and no defaults: both sides
-// of the contract are elsewhere, in include/tamis/*.hpp and in tamis/_operations.py.
+// of the contract are elsewhere, in include/tamis/*.hpp and in tamis/*.py.
 
 #include <nanobind/nanobind.h>
 

@@ -17,7 +17,7 @@ void define(nanobind::module_& m, const char* name, Return (*function)(Args...))
 }
 
 // What module.cpp puts together: each adds the functions of one header to the module. The Python functions around them
-// (tamis/_operations.py) hold the defaults and the documentation.
+// (tamis/_topk.py and the like) hold the defaults and the documentation.
 void bind_topk(nanobind::module_& m);
 void bind_compressor(nanobind::module_& m);
 void bind_cache(nanobind::module_& m);

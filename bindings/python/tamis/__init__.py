@@ -7,26 +7,22 @@ of threads.
 Importing this package touches no GPU and imports no array library but numpy.
 """
 
-from tamis._core import CompressPlan, __version__
-from tamis._engine import Engine, generate
-from tamis._operations import (
+from tamis._cache import PagedCache
+from tamis._compressor import (
     CompressCounts,
-    PagedCache,
     build_compress_step,
     compress,
     compress_list_capacity,
     compress_plan,
     compress_ring_rows,
     compress_state_begin,
-    index_logits,
-    index_query,
-    index_topk,
-    sparse_mla,
     stream_is_capturing,
-    topk,
-    topk_row_ends,
-    topk_support,
 )
+from tamis._core import CompressPlan, __version__
+from tamis._engine import Engine, generate
+from tamis._indexer import index_logits, index_query, index_topk
+from tamis._sparse_mla import sparse_mla
+from tamis._topk import topk, topk_row_ends, topk_support
 
 __all__ = [
     "CompressCounts",

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from tamis import _operations as ops
+import tamis
 from tamis._core import CompressPlan
 
 _library = torch.library.Library("tamis", "DEF")
@@ -70,7 +70,7 @@ def _topk(
     algorithm: str = "auto",
     **outputs: Any,
 ) -> Any:
-    return ops.topk(
+    return tamis.topk(
         scores,
         k,
         row_starts=row_starts,
@@ -110,12 +110,12 @@ def _compress(
     kv: Any, gate: Any, state: Any, cache: Any, layout: Any, head_dim: int, page_size: int, scale: float,
     *, plan: int = CompressPlan.UNKNOWN.value, **kwargs: Any
 ) -> None:
-    paged = ops.PagedCache(cache, layout, head_dim, page_size, scale)
-    ops.compress(kv, gate, state=state, cache=paged, plan=CompressPlan(plan), **kwargs)
+    paged = tamis.PagedCache(cache, layout, head_dim, page_size, scale)
+    tamis.compress(kv, gate, state=state, cache=paged, plan=CompressPlan(plan), **kwargs)
 
 
 def _build_compress_step(positions: Any, token_to_request: Any, query_start_loc: Any, compress_ratios: Any) -> Any:
-    return list(ops.build_compress_step(positions, token_to_request, query_start_loc, compress_ratios))
+    return list(tamis.build_compress_step(positions, token_to_request, query_start_loc, compress_ratios))
 
 
 def _build_compress_step_fake(positions: Any, _: Any, query_start_loc: Any, compress_ratios: Any) -> Any:
@@ -128,8 +128,8 @@ def _index_logits(
     index_q: Any, index_weights: Any, index_k: Any, layout: Any, head_dim: int, page_size: int, scale: float,
     row_ends: Any, max_columns: int, *args: Any, **kwargs: Any
 ) -> Any:
-    paged = ops.PagedCache(index_k, layout, head_dim, page_size, scale)
-    return ops.index_logits(
+    paged = tamis.PagedCache(index_k, layout, head_dim, page_size, scale)
+    return tamis.index_logits(
         index_q, index_weights, paged, row_ends, max_columns=max_columns, **_score_options(*args, **kwargs)
     )
 
@@ -142,8 +142,8 @@ def _index_topk(
     index_q: Any, index_weights: Any, index_k: Any, layout: Any, head_dim: int, page_size: int, scale: float,
     row_ends: Any, k: int, *args: Any, **kwargs: Any
 ) -> Any:
-    paged = ops.PagedCache(index_k, layout, head_dim, page_size, scale)
-    return ops.index_topk(index_q, index_weights, paged, row_ends, k, **_score_options(*args, **kwargs))
+    paged = tamis.PagedCache(index_k, layout, head_dim, page_size, scale)
+    return tamis.index_topk(index_q, index_weights, paged, row_ends, k, **_score_options(*args, **kwargs))
 
 
 def _index_topk_fake(index_q: Any, *args: Any, **_: Any) -> Any:
@@ -171,10 +171,10 @@ def _sparse_mla(
 ) -> Any:
     extra = None
     if extra_cache is not None:
-        extra = ops.PagedCache(extra_cache, extra_layout, head_dim, extra_page_size, extra_scale)
-    return ops.sparse_mla(
+        extra = tamis.PagedCache(extra_cache, extra_layout, head_dim, extra_page_size, extra_scale)
+    return tamis.sparse_mla(
         q,
-        ops.PagedCache(cache, layout, head_dim, page_size, scale),
+        tamis.PagedCache(cache, layout, head_dim, page_size, scale),
         topk_indices,
         topk_lens=topk_lens,
         extra_cache=extra,
