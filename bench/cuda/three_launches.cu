@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) pool_kernel(const __grid_constant__ 
       !writes_entry(step.p, step.p.kv_slots[token], place.position))
     return;
   __shared__ std::uint32_t scratch[Threads::kWarps];
-  const int count = compressor_cuda::find_rows<Threads>(step.p, token, place, rows, nullptr, scratch);
+  const int count = compressor_cuda::find_rows<Threads>(step.p, token, place, rows, 0, nullptr, scratch);
   const std::int64_t c = blockIdx.x % tiles * kThreads + threadIdx.x;
   if (c < step.p.head_dim) {
     step.entries[token * step.p.head_dim + c] = compressor_cuda::pool_channel<float, float>(rows, count, c);
@@ -67,7 +67,8 @@ void enqueue_three_launches(const CompressArgs& args, void* pooled, cudaStream_t
     core::launch({"finish_kernel", tokens, kThreads, 0, stream}, finish_kernel, step);
   }
   // Last, since a long chunk goes around a ring: rows of this step are read from the inputs.
-  core::launch({"save_kernel", (tokens + kThreads / 32 - 1) / (kThreads / 32), kThreads, 0, stream}, save_kernel, step);
+  const std::int64_t warps = tokens * step.p.coff * compressor_cuda::save_parts(step.p.head_dim);
+  core::launch({"save_kernel", (warps + kThreads / 32 - 1) / (kThreads / 32), kThreads, 0, stream}, save_kernel, step);
 }
 
 }  // namespace tamis::bench

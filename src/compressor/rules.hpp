@@ -76,7 +76,7 @@ struct CompressorCudaRule {
   CompressAlgorithm algorithm;
   const char* name;
   std::int64_t max_window, head_dim_multiple, max_head_dim;
-  std::int64_t max_entries;  // where it is the best; it can serve more
+  std::int64_t min_entries;  // from how many on it is the best; it can serve fewer
   bool aligned_only;
   const char* why;
 
@@ -84,21 +84,21 @@ struct CompressorCudaRule {
     return c.window <= max_window && c.head_dim % head_dim_multiple == 0 && c.head_dim <= max_head_dim &&
            (c.aligned || !aligned_only);
   }
-  constexpr bool fits(const CompressorCase& c) const { return can(c) && c.entries <= max_entries; }
+  constexpr bool fits(const CompressorCase& c) const { return can(c) && c.entries >= min_entries; }
 };
 
 // First row that fits wins, so order matters.
 inline constexpr CompressorCudaRule kCompressorCudaRules[] = {
-    // algorithm                       name            rows        multiple max_dim   entries     aligned why
-    {CompressAlgorithm::kShortWindow, "short_window", kShortRows, 128, 128, kAnyNumber, true,
-     "the window fits in registers; two warps an entry"},
-    {CompressAlgorithm::kShortWindow, "short_window", kShortRows, 512, 512, kAnyNumber, true,
-     "the window fits in registers; eight warps an entry"},
-    {CompressAlgorithm::kTallWindow, "tall_window", kTallRows, 64, 512, 48, true,
-     "few entries: a window is on its way at once, over as many multiprocessors as it has slices"},
-    {CompressAlgorithm::kTallSlices, "tall_slices", kTallRows, 64, 512, kAnyNumber, true,
-     "many entries: blocks small enough for some to load while others compute"},
-    {CompressAlgorithm::kAnyWindow, "any_window", kAnyNumber, 1, kAnyNumber, kAnyNumber, false,
+    // algorithm                       name            rows        multiple max_dim   entries  aligned why
+    {CompressAlgorithm::kShortWindow, "short_window", kShortRows, 128, 128, 0, true,
+     "the window fits in registers; a warp an entry"},
+    {CompressAlgorithm::kShortWindow, "short_window", kShortRows, 512, 512, 0, true,
+     "the window fits in registers; four warps an entry"},
+    {CompressAlgorithm::kTallSlices, "tall_slices", kTallRows, 64, 512, 17, true,
+     "many entries: slices of 64 channels, two to a thread, take fewer instructions"},
+    {CompressAlgorithm::kTallWindow, "tall_window", kTallRows, 64, 512, 0, true,
+     "few entries: each over as many multiprocessors as it has slices of 32 channels"},
+    {CompressAlgorithm::kAnyWindow, "any_window", kAnyNumber, 1, kAnyNumber, 0, false,
      "any shape, stride and alignment"},
 };
 

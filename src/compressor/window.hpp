@@ -12,14 +12,19 @@
 
 namespace tamis::compressor {
 
-/// One row that an entry pools, at the first channel of the half that counts.
+/// Both sums of an entry run over its rows in ascending position, in blocks of so many: each block from zero, then the
+/// blocks' sums from zero. So a block can be summed by threads of its own.
+inline constexpr int kSumRows = 8;
+
+/// One row that an entry pools, at the first channel of the half that counts. Null pointers: left out.
 struct PoolRow {
   const std::byte* value = nullptr;
   const std::byte* gate = nullptr;
   const float* bias = nullptr;  // rows of the inputs: their position bias. Rows of the state have it in the gate.
 };
 
-/// Rows of one entry in ascending position: first those from the state, then those from the inputs of this step.
+/// Rows of one entry, row k that of position window_begin() + k: first those from the state, of which some may be left
+/// out, then those from the inputs of this step.
 struct PoolWindow {
   const PoolRow* rows = nullptr;
   std::int64_t state_rows = 0;
@@ -67,7 +72,7 @@ constexpr PoolRow state_row(const CompressorParams& p, std::int64_t request, std
 }
 
 /// Rows are found from the last one down: tokens of this step as far as they go, stepping over padding, then state.
-/// @param rows  [window()]; the rows found stand at the end of its first `position - window_begin() + 1`.
+/// @param rows  [window()]; the first `position - window_begin() + 1` are written.
 constexpr PoolWindow find_window(const CompressorParams& p, std::int64_t token, const TokenPlace& place,
                                  PoolRow* rows) {
   const std::int64_t group = group_of(p, place.position);
@@ -79,11 +84,8 @@ constexpr PoolWindow find_window(const CompressorParams& p, std::int64_t token, 
     *--row = input_row(p, i, t, group);
   }
   PoolRow* const inputs = row;
-  for (; t >= first; --t) {
-    const PoolRow found = state_row(p, place.request, t, group);
-    if (found.value != nullptr) *--row = found;
-  }
-  return {row, inputs - row, end - row, p.state_dtype, p.input_dtype};
+  for (; t >= first; --t) *--row = state_row(p, place.request, t, group);
+  return {rows, inputs - rows, end - rows, p.state_dtype, p.input_dtype};
 }
 
 }  // namespace tamis::compressor

@@ -1,8 +1,7 @@
 #pragma once
 
-// The two SIMD kernels of the compressor. Both work channel by channel, without exchange between channels, so any
-// width of vectors gives the same bits. Only adds, multiplications and divisions that are
-// rounded one by one are used, no FMA: the same bits on every instruction set.
+// The two SIMD kernels of the compressor. Both work channel by channel, without exchange between channels, and say
+// which products are fused into a sum: any width of vectors and any instruction set gives the same bits.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,8 +11,9 @@
 
 namespace tamis::compressor {
 
-/// out[c] = sum_k softmax_k(gate_k[c]) * value_k[c] for c in [0, channels), fp32, rows in their order. Input rows are
-/// rounded to the state's dtype first, so that they count as they would when read back later.
+/// out[c] = sum_k softmax_k(gate_k[c]) * value_k[c] for c in [0, channels), fp32; sums in the order
+/// that kSumRows says. Input rows are rounded to the state's dtype first, so that they count as they would when read
+/// back later.
 /// @param scratch  [2 * channels]; contents may be anything.
 void pool_channels(const PoolWindow& window, std::int64_t channels, float* scratch, float* out);
 

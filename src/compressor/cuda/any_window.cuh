@@ -1,7 +1,7 @@
 #pragma once
 
 // Any shape, stride and alignment: one block an entry, one channel a thread at a time.
-// Work split: channels are dealt to the threads of the block. The first blocks pool, the others save.
+// Work split: channels are dealt to the threads of the block. Other blocks save.
 // Bound by:   reading the rows; gates are read twice, once for the maximum.
 // Sync:       within the block.
 // Definition: compressor/reference.hpp.
@@ -48,12 +48,18 @@ __device__ float pool_channel(const PoolRow* rows, int count, std::int64_t c) {
     if (rows[k].value != nullptr) largest = fmaxf(largest, gate_of(rows[k]));
   }
   float weights = 0, sum = 0;
-#pragma unroll 4
-  for (int k = 0; k < count; ++k) {
-    if (rows[k].value == nullptr) continue;
-    const float weight = exp_not_positive(__fsub_rn(gate_of(rows[k]), largest));
-    weights = __fadd_rn(weights, weight);
-    sum = __fadd_rn(sum, __fmul_rn(weight, value_of(rows[k])));
+  for (int first = 0; first < count; first += compressor::kSumRows) {
+    float block_weights = 0, block_sum = 0;
+#pragma unroll
+    for (int i = 0; i < compressor::kSumRows; ++i) {
+      const int k = first + i;
+      if (k >= count || rows[k].value == nullptr) continue;
+      const float weight = exp_not_positive(__fsub_rn(gate_of(rows[k]), largest));
+      block_weights = __fadd_rn(block_weights, weight);
+      block_sum = __fmaf_rn(weight, value_of(rows[k]), block_sum);
+    }
+    weights = __fadd_rn(weights, block_weights);
+    sum = __fadd_rn(sum, block_sum);
   }
   return __fdiv_rn(sum, weights);
 }
@@ -65,19 +71,20 @@ __global__ void __launch_bounds__(AnyWindowConfig::kThreads)
   extern __shared__ __align__(8) unsigned char dynamic_shared[];
   __shared__ std::uint32_t found[Threads::kWarps], scratch[Threads::kWarps];
   const CompressorParams& p = step.p;
-  const std::int64_t block = blockIdx.x;
-  if (block >= step.pool_blocks) {
-    save_rows<TInput, TState, false>(step, block - step.pool_blocks, gridDim.x - step.pool_blocks);
+  begin_dependent();
+  const BlockRole role = block_role(step);
+  if (role.pools < 0) {
+    save_rows<TInput, TState, false>(step, role.saves, gridDim.x - step.pool_blocks);
     return;
   }
   auto* rows = reinterpret_cast<PoolRow*>(dynamic_shared);
   auto* replacing = reinterpret_cast<std::int32_t*>(rows + p.window());
-  float* entry =
-      step.entries != nullptr ? step.entries + block * p.head_dim : reinterpret_cast<float*>(replacing + p.window());
-  for_pooled_tokens<Threads>(p, block, step.pool_groups, found, [&](std::int64_t token) {
+  float* entry = step.entries != nullptr ? step.entries + role.pools * p.head_dim
+                                         : reinterpret_cast<float*>(replacing + p.window());
+  for_pooled_tokens<Threads>(p, role.pools, step.pool_groups, found, [&](std::int64_t token) {
     const TokenPlace place = place_token(p, token);
     const bool replaces = may_replace_pooled_rows(p, place);
-    const int count = find_rows<Threads>(p, token, place, rows, replaces ? replacing : nullptr, scratch);
+    const int count = find_rows<Threads>(p, token, place, rows, 0, replaces ? replacing : nullptr, scratch);
     const std::int64_t slot = p.kv_slots[token];
     const bool writes = writes_entry(p, slot, place.position);
     for (std::int64_t c = Threads::rank(); c < p.head_dim; c += Threads::kThreads) {

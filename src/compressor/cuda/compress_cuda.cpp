@@ -38,16 +38,10 @@ bool is_aligned(const CompressorParams& p) {
          is_aligned(p.state, p.block_stride, p.state_dtype);
 }
 
-int tall_slice(CompressAlgorithm algorithm) { return algorithm == CompressAlgorithm::kTallWindow ? 64 : 32; }
+// Channels that a block pools at a time.
+int tall_slice(CompressAlgorithm algorithm) { return algorithm == CompressAlgorithm::kTallWindow ? 32 : 64; }
 
 std::int64_t blocks_for(std::int64_t items, std::int64_t each) { return (items + each - 1) / each; }
-
-// Blocks that share an entry.
-int cluster_of(const CompressorParams& p, int slice, const core::Gpu& gpu) {
-  constexpr std::int64_t kMostPortable = 8;
-  if (gpu.compute_capability < 90) return 1;
-  return static_cast<int>(std::min(kMostPortable, p.head_dim / slice));
-}
 
 // Teams that look for entries side by side; with a list, each takes its share of that.
 std::int64_t pool_groups(const CompressorParams& p, std::int64_t entries, std::int64_t most) {
@@ -68,9 +62,9 @@ StepPlan make_plan(const CompressorParams& p, CompressAlgorithm forced, int devi
     case CompressAlgorithm::kShortWindow: plan.pool_groups = pool_groups(p, entries, kShortGroupsAnSm * sms); break;
     case CompressAlgorithm::kTallWindow:
     case CompressAlgorithm::kTallSlices: {
-      const int slice = tall_slice(plan.rule->algorithm);
-      const std::int64_t resident = tall_blocks_an_sm(slice) * sms / cluster_of(p, slice, gpu);
-      plan.pool_groups = pool_groups(p, entries, std::max<std::int64_t>(1, resident));
+      const TallLimits limits = tall_limits(tall_slice(plan.rule->algorithm), p.head_dim, gpu, device);
+      plan.cluster = limits.cluster;
+      plan.pool_groups = pool_groups(p, entries, limits.groups);
       break;
     }
     case CompressAlgorithm::kAnyWindow:
@@ -93,24 +87,28 @@ void run(const CompressorParams& p, const StepPlan& plan, bool pool, void* works
   step.pool = pool && plan.pool_groups > 0;
   step.pool_groups = step.pool ? plan.pool_groups : 0;
   step.hadamard_factor = hadamard_factor(p.head_dim);
+  step.cache_aligned = reinterpret_cast<std::uintptr_t>(p.cache.data) % 4 == 0 && p.cache.page_stride_bytes % 4 == 0 &&
+                       p.head_dim % 4 == 0;
   if (plan.workspace_bytes > 0) step.entries = static_cast<float*>(workspace);
-  // Enough warps to have all loads under way that the memory takes; a warp saves a token at a time.
-  const std::int64_t most_save_blocks = kSaveWarpsAnSm * gpu.num_sms;
-  const auto save_blocks = [&](int threads) { return blocks_for(std::min(p.tokens, most_save_blocks), threads / 32); };
+  const std::int64_t teams = plan.rule->algorithm == CompressAlgorithm::kShortWindow ? short_teams(p.head_dim) : 1;
+  step.pool_blocks = blocks_for(step.pool_groups, teams) * plan.cluster;
+  // Blocks that save: as many as there is something to do for, and enough warps to have all loads under way that the
+  // memory takes. Few of them go first, since they end soon; many go behind those that pool, to fill their gaps.
+  const auto grid_of = [&](int threads) {
+    const std::int64_t most_warps = kSaveWarpsAnSm * gpu.num_sms;
+    const auto items = [&] { return blocks_for(p.tokens, step.save_run) * p.coff * save_parts(p.head_dim); };
+    while (items() > most_warps && step.save_run < 32) step.save_run *= 2;
+    std::int64_t saving = blocks_for(std::min(items(), most_warps), threads / 32);
+    saving = blocks_for(saving, plan.cluster) * plan.cluster;
+    if (saving <= gpu.num_sms) step.first_pool_block = saving;
+    return StepGrid{step.pool_blocks + saving, plan.cluster, gpu.compute_capability >= 90, device, stream};
+  };
   switch (plan.rule->algorithm) {
-    case CompressAlgorithm::kShortWindow:
-      step.pool_blocks = step.pool_groups;
-      return launch_short_window(step, save_blocks(short_threads(p.head_dim)), stream);
+    case CompressAlgorithm::kShortWindow: return launch_short_window(step, grid_of(kShortThreads));
     case CompressAlgorithm::kTallWindow:
-    case CompressAlgorithm::kTallSlices: {
-      const int slice = tall_slice(plan.rule->algorithm), cluster = cluster_of(p, slice, gpu);
-      step.pool_blocks = step.pool_groups * cluster;
-      const std::int64_t saving = blocks_for(save_blocks(tall_threads(slice)), cluster) * cluster;
-      return launch_tall_window(step, saving, slice, cluster, device, stream);
-    }
-    case CompressAlgorithm::kAnyWindow:
-      step.pool_blocks = step.pool_groups;
-      return launch_any_window(step, save_blocks(kAnyThreads), device, stream);
+    case CompressAlgorithm::kTallSlices:
+      return launch_tall_window(step, grid_of(kTallThreads), tall_slice(plan.rule->algorithm));
+    case CompressAlgorithm::kAnyWindow: return launch_any_window(step, grid_of(kAnyThreads));
     case CompressAlgorithm::kAuto: break;  // no rule has it
   }
 }

@@ -9,15 +9,21 @@
 
 namespace tamis::compressor_cuda {
 
+/// find_window() as the CPU has it, by one thread. Rare, and out of line for it.
+__device__ __noinline__ inline void find_rows_in_order(const CompressorParams& p, std::int64_t token,
+                                                       const TokenPlace& place, PoolRow* rows) {
+  find_window(p, token, place, rows);
+}
+
 /// Finds the rows of the entry completed by `token`, by a team. Row k of rows[] is that of position window_begin() + k;
-/// null pointers where it is left out. Returns how many there are. Ends with a sync.
-/// @param rows       [window()] in shared memory.
+/// null pointers where it is left out, and behind the last one. Returns how many there are. Ends with a sync.
+/// @param rows       [capacity] in shared memory; at least window().
 /// @param replacing  [window()] in shared memory, or null: token whose row goes where a row of the state is, -1 if
 /// none.
 /// @param scratch    [kWarps] in shared memory.
 template <typename Threads>
 __device__ int find_rows(const CompressorParams& p, std::int64_t token, const TokenPlace& place, PoolRow* rows,
-                         std::int32_t* replacing, std::uint32_t* scratch) {
+                         int capacity, std::int32_t* replacing, std::uint32_t* scratch) {
   const std::int64_t group = group_of(p, place.position);
   const int count = static_cast<int>(place.position - window_begin(p, place.position)) + 1;
   // 1. A row is that of the token so many places in front, where that is ours, else one of the state. What either takes
@@ -33,6 +39,7 @@ __device__ int find_rows(const CompressorParams& p, std::int64_t token, const To
     rows[count - 1 - back] = ours ? input_row(p, i, position, group) : of_state;
     if (!ours) unbroken = min(unbroken, static_cast<unsigned>(back));
   }
+  for (int k = count + Threads::rank(); k < capacity; k += Threads::kThreads) rows[k] = {};
   unbroken = __reduce_min_sync(~0U, unbroken);
   if constexpr (Threads::kWarps > 1) {
     if (Threads::lane() == 0) scratch[Threads::warp()] = unbroken;
@@ -44,8 +51,7 @@ __device__ int find_rows(const CompressorParams& p, std::int64_t token, const To
   // 2. Padding in between: one thread walks as the CPU does.
   if (unbroken < static_cast<unsigned>(count) && token - unbroken >= place.chunk_begin) {
     if (Threads::rank() == 0) {
-      const compressor::PoolWindow found = find_window(p, token, place, rows);
-      for (std::int64_t k = 0; k < count - found.all_rows; ++k) rows[k] = {};
+      find_rows_in_order(p, token, place, rows);
     }
     Threads::sync();
   }

@@ -24,6 +24,29 @@ __device__ void store_bytes(T value, std::uint8_t* to) {
   for (unsigned i = 0; i < sizeof(T); ++i) to[i] = static_cast<std::uint8_t>(value >> (8 * i));
 }
 
+/// Stores a number where it is aligned.
+template <typename T>
+__device__ void store_number(T value, std::uint8_t* to) {
+  *reinterpret_cast<T*>(to) = value;
+}
+template <bool kAligned, typename T>
+__device__ void store_either(T value, std::uint8_t* to) {
+  if constexpr (kAligned) store_number(value, to);
+  else store_bytes(value, to);
+}
+
+/// Codes of two numbers, the first one low: core::float_to_e4m3() by the instruction, which drops the sign of NaN.
+__device__ inline std::uint16_t e4m3_pair(float low, float high) {
+#if __CUDA_ARCH__ >= 890
+  std::uint16_t codes;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+  const std::uint32_t signs = (__float_as_uint(low) >> 24 & 0x80U) | (__float_as_uint(high) >> 16 & 0x8000U);
+  return static_cast<std::uint16_t>(codes | signs);
+#else
+  return static_cast<std::uint16_t>(core::float_to_e4m3(low) | core::float_to_e4m3(high) << 8);
+#endif
+}
+
 /// Magnitude of a number as bits, which order like it; 0 for NaN, which does not count towards a tile's scale.
 __device__ inline std::uint32_t magnitude_bits(float x) {
   const std::uint32_t magnitude = __float_as_uint(x) & 0x7FFFFFFFU;
@@ -31,7 +54,7 @@ __device__ inline std::uint32_t magnitude_bits(float x) {
 }
 
 /// One fp8 tile of 32 * kEach values by a warp, each lane with neighbouring ones. Returns the exponent of its scale.
-template <int kEach>
+template <bool kAligned, int kEach>
 __device__ int store_fp8_tile(const float (&x)[kEach], float amax_floor, std::uint8_t* codes) {
   std::uint32_t largest = 0;
 #pragma unroll
@@ -39,19 +62,20 @@ __device__ int store_fp8_tile(const float (&x)[kEach], float amax_floor, std::ui
   largest = __reduce_max_sync(~0U, largest);
   const int e = ops::fp8_exponent(fmaxf(__uint_as_float(largest), amax_floor));
   const float factor = core::exp2_int(-e);
-  std::uint32_t packed = 0;
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    packed |= static_cast<std::uint32_t>(core::float_to_e4m3(__fmul_rn(x[i], factor))) << (8 * i);
-  }
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  if constexpr (kEach == 4) store_bytes(packed, codes + 4 * lane);
-  else store_bytes(static_cast<std::uint16_t>(packed), codes + 2 * lane);
+  const std::uint16_t first = e4m3_pair(__fmul_rn(x[0], factor), __fmul_rn(x[1], factor));
+  if constexpr (kEach == 4) {
+    const std::uint32_t second = e4m3_pair(__fmul_rn(x[2], factor), __fmul_rn(x[3], factor));
+    store_either<kAligned>(first | second << 16, codes + 4 * lane);
+  } else {
+    store_either<kAligned>(first, codes + 2 * lane);
+  }
   return e;
 }
 
 /// Four blocks of MXFP4 by a warp, four neighbouring values a lane, eight lanes a block.
-__device__ inline void store_mxfp4(const float (&x)[4], std::uint8_t* packed, std::uint8_t* scales) {
+template <bool kAligned>
+__device__ void store_mxfp4(const float (&x)[4], std::uint8_t* packed, std::uint8_t* scales) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   std::uint32_t largest = 0;
 #pragma unroll
@@ -65,7 +89,7 @@ __device__ inline void store_mxfp4(const float (&x)[4], std::uint8_t* packed, st
   for (int i = 0; i < 4; ++i) {
     codes |= static_cast<std::uint32_t>(core::float_to_e2m1(__fmul_rn(x[i], factor))) << (4 * i);
   }
-  store_bytes(static_cast<std::uint16_t>(codes), packed + 2 * lane);
+  store_either<kAligned>(static_cast<std::uint16_t>(codes), packed + 2 * lane);
   if (lane % 8 == 0) scales[lane / 8] = static_cast<std::uint8_t>(e + 127);
 }
 
@@ -83,7 +107,8 @@ __device__ inline float rms_factor(const float* entry, std::int64_t d, float eps
 /// @param position  The entry's own: the first of its group, inside the cos/sin table.
 /// @param entry     [d], the pooled values, in shared memory or the team's part of the workspace; overwritten.
 template <typename Threads>
-__device__ void finish_entry(const StepParams& step, std::int64_t position, std::int64_t slot, float* entry) {
+__device__ __noinline__ void finish_entry(const StepParams& step, std::int64_t position, std::int64_t slot,
+                                          float* entry) {
   const CompressorParams& p = step.p;
   const std::int64_t d = p.head_dim, nope = d - ops::kRopeDims;
   const int rank = Threads::rank(), warp = Threads::warp(), lane = Threads::lane();
@@ -146,7 +171,7 @@ __device__ void finish_entry(const StepParams& step, std::int64_t position, std:
         const std::int64_t c = tile * ops::kMla584Tile + 2 * lane;
         if (tile < ops::kMla584Tiles) {
           const float x[2] = {value(c), value(c + 1)};
-          const int e = store_fp8_tile(x, ops::kFp8AmaxFloor, data + tile * ops::kMla584Tile);
+          const int e = store_fp8_tile<false>(x, ops::kFp8AmaxFloor, data + tile * ops::kMla584Tile);
           if (lane == 0) scales[tile] = static_cast<std::uint8_t>(e + 127);
         } else {
           const std::uint32_t bits =
@@ -160,7 +185,7 @@ __device__ void finish_entry(const StepParams& step, std::int64_t position, std:
       if (warp == 0) {
         const std::int64_t c = 4 * lane;
         const float x[4] = {value(c), value(c + 1), value(c + 2), value(c + 3)};
-        const int e = store_fp8_tile(x, ops::kFp8AmaxFloor, data);
+        const int e = store_fp8_tile<false>(x, ops::kFp8AmaxFloor, data);
         if (lane == 0) store_bytes(__float_as_uint(core::exp2_int(e)), scales);
       }
       break;
@@ -168,7 +193,7 @@ __device__ void finish_entry(const StepParams& step, std::int64_t position, std:
       if (warp == 0) {
         const std::int64_t c = 4 * lane;
         const float x[4] = {value(c), value(c + 1), value(c + 2), value(c + 3)};
-        store_mxfp4(x, data, scales);
+        store_mxfp4<false>(x, data, scales);
       }
       break;
     case CacheLayout::kFp8Mla656: break;  // refused: it holds no compressed entries

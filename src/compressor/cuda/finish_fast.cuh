@@ -1,6 +1,6 @@
 #pragma once
 
-// finish_entry() for the kernels of the model's shapes: what an entry is multiplied with is read before it is pooled,
+// finish_entry() for the kernels of the model's shapes: what an entry is multiplied with is fetched while it is pooled,
 // and after the norm every number stays in the registers of one thread. The same bytes as finish_entry().
 
 #include <cstdint>
@@ -27,6 +27,18 @@ __device__ float rms_factor_of(const float* entry, int d, float eps) {
   return __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(sum, static_cast<float>(d)), eps)));
 }
 
+/// Starts to fetch norm weights and angles, by a warp: into the cache, since registers are short while rows are pooled.
+/// @param position  The entry's own.
+__device__ inline void prefetch_factors(const CompressorParams& p, std::int64_t position) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  constexpr int kLine = 32, kAngleLines = ops::kRopeDims / kLine;  // floats of 128 bytes
+  for (int line = lane - kAngleLines; line * kLine < p.head_dim; line += 32) {
+    const float* angles = p.cos_sin + position * p.cos_sin_stride;
+    const float* at = line < 0 ? angles + (line + kAngleLines) * kLine : p.norm_weight + line * kLine;
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(at));
+  }
+}
+
 /// Turns a pair of neighbours by an angle.
 __device__ inline void rotate(float& even, float& odd, float cosine, float sine) {
   const float e = even, o = odd;
@@ -39,13 +51,14 @@ __device__ inline void rotate(float& even, float& odd, float cosine, float sine)
 template <typename Threads, int kMaxDims>
 class PairFinish {
  public:
-  __device__ static bool serves(const CompressorParams& p) {
-    return !p.hadamard && p.cache.layout != CacheLayout::kIndexerFp8 && p.cache.layout != CacheLayout::kIndexerMxfp4;
+  __device__ static bool serves(const StepParams& step) {
+    const CacheLayout layout = step.p.cache.layout;
+    return step.cache_aligned && !step.p.hadamard && layout != CacheLayout::kIndexerFp8 &&
+           layout != CacheLayout::kIndexerMxfp4;
   }
 
   /// Reads what does not depend on the entry's values.
-  /// @param needed  False: nothing is read, and finish() is not called.
-  __device__ PairFinish(const CompressorParams& p, std::int64_t position, std::int64_t slot, bool needed = true)
+  __device__ PairFinish(const CompressorParams& p, std::int64_t position, std::int64_t slot)
       : data_(static_cast<std::uint8_t*>(p.cache.data) + ops::data_offset(p.cache, slot)),
         scales_(static_cast<std::uint8_t*>(p.cache.data) + ops::scale_offset(p.cache, slot)) {
     const int nope = static_cast<int>(p.head_dim - ops::kRopeDims);
@@ -53,7 +66,7 @@ class PairFinish {
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
       const int c = channel(e);
-      if (c >= p.head_dim || !needed) continue;
+      if (c >= p.head_dim) continue;
       weight_[e][0] = p.norm_weight[c];
       weight_[e][1] = p.norm_weight[c + 1];
       if (c < nope) continue;
@@ -63,7 +76,8 @@ class PairFinish {
   }
 
   /// @param entry  [d] in shared memory, only read.
-  __device__ void finish(const CompressorParams& p, const float* entry) const {
+  __device__ void finish(const StepParams& step, const float* entry) const {
+    const CompressorParams& p = step.p;
     const int d = static_cast<int>(p.head_dim), nope = d - static_cast<int>(ops::kRopeDims);
     const float factor = rms_factor_of<kMaxDims>(entry, d, p.rms_norm_eps);
 #pragma unroll
@@ -85,27 +99,25 @@ class PairFinish {
   __device__ void store_pair(const CompressorParams& p, int c, float (&x)[2]) const {
     switch (p.cache.layout) {
       case CacheLayout::kFloat32:
-        store_bytes(__float_as_uint(x[0]), data_ + 4 * c);
-        store_bytes(__float_as_uint(x[1]), data_ + 4 * c + 4);
+        store_number(__float_as_uint(x[0]), data_ + 4 * c);
+        store_number(__float_as_uint(x[1]), data_ + 4 * c + 4);
         break;
-      case CacheLayout::kBFloat16: store_bytes(bf16_pair(x[0], x[1]), data_ + 2 * c); break;
+      case CacheLayout::kBFloat16: store_number(bf16_pair(x[0], x[1]), data_ + 2 * c); break;
       case CacheLayout::kFp8PerTensor: {
-        const auto code = [&](float value) {
-          return core::float_to_e4m3(__fdiv_rn(core::round_to_bf16(value), p.cache.scale));
-        };
-        store_bytes(static_cast<std::uint16_t>(code(x[0]) | code(x[1]) << 8), data_ + c);
+        const auto scaled = [&](float value) { return __fdiv_rn(core::round_to_bf16(value), p.cache.scale); };
+        store_number(e4m3_pair(scaled(x[0]), scaled(x[1])), data_ + c);
         break;
       }
       default: {  // kFp8Mla584
         const int tile = c / static_cast<int>(ops::kMla584Tile);
         if (tile == ops::kMla584Tiles) {
-          store_bytes(bf16_pair(x[0], x[1]), data_ + ops::kMla584NopeDims + 2 * (c - ops::kMla584NopeDims));
+          store_number(bf16_pair(x[0], x[1]), data_ + ops::kMla584NopeDims + 2 * (c - ops::kMla584NopeDims));
           if (Threads::lane() == 0) scales_[tile] = 0;
           break;
         }
         x[0] = core::round_to_bf16(x[0]);
         x[1] = core::round_to_bf16(x[1]);
-        const int e = store_fp8_tile(x, ops::kFp8AmaxFloor, data_ + tile * ops::kMla584Tile);
+        const int e = store_fp8_tile<true>(x, ops::kFp8AmaxFloor, data_ + tile * ops::kMla584Tile);
         if (Threads::lane() == 0) scales_[tile] = static_cast<std::uint8_t>(e + 127);
       }
     }
@@ -118,6 +130,8 @@ class PairFinish {
 /// Entries of 128 channels, by one warp, 4 neighbours a lane: those of an indexer, with or without Hadamard.
 class WarpFinish {
  public:
+  __device__ static bool serves(const StepParams& step) { return step.cache_aligned; }
+
   __device__ WarpFinish(const CompressorParams& p, std::int64_t position, std::int64_t slot)
       : data_(static_cast<std::uint8_t*>(p.cache.data) + ops::data_offset(p.cache, slot)),
         scales_(static_cast<std::uint8_t*>(p.cache.data) + ops::scale_offset(p.cache, slot)) {
@@ -180,28 +194,25 @@ class WarpFinish {
     const int c = 4 * lane();
     if (p.cache.layout == CacheLayout::kFloat32) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) store_bytes(__float_as_uint(x[i]), data_ + 4 * (c + i));
+      for (int i = 0; i < 4; ++i) store_number(__float_as_uint(x[i]), data_ + 4 * (c + i));
       return;
     }
     if (p.cache.layout == CacheLayout::kBFloat16) {
-      store_bytes(bf16_pair(x[0], x[1]), data_ + 2 * c);
-      store_bytes(bf16_pair(x[2], x[3]), data_ + 2 * c + 4);
+      store_number(bf16_pair(x[0], x[1]), data_ + 2 * c);
+      store_number(bf16_pair(x[2], x[3]), data_ + 2 * c + 4);
       return;
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) x[i] = p.hadamard ? x[i] : core::round_to_bf16(x[i]);
     if (p.cache.layout == CacheLayout::kIndexerFp8) {
-      const int e = store_fp8_tile(x, ops::kFp8AmaxFloor, data_);
-      if (lane() == 0) store_bytes(__float_as_uint(core::exp2_int(e)), scales_);
+      const int e = store_fp8_tile<true>(x, ops::kFp8AmaxFloor, data_);
+      if (lane() == 0) store_number(__float_as_uint(core::exp2_int(e)), scales_);
     } else if (p.cache.layout == CacheLayout::kIndexerMxfp4) {
-      store_mxfp4(x, data_, scales_);
+      store_mxfp4<true>(x, data_, scales_);
     } else {  // kFp8PerTensor
-      std::uint32_t codes = 0;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        codes |= static_cast<std::uint32_t>(core::float_to_e4m3(__fdiv_rn(x[i], p.cache.scale))) << (8 * i);
-      }
-      store_bytes(codes, data_ + c);
+      for (int i = 0; i < 4; ++i) x[i] = __fdiv_rn(x[i], p.cache.scale);
+      store_number(e4m3_pair(x[0], x[1]) | static_cast<std::uint32_t>(e4m3_pair(x[2], x[3])) << 16, data_ + c);
     }
   }
 

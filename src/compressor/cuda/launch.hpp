@@ -9,6 +9,7 @@
 #include <span>
 
 #include "compressor/cuda/step_params.hpp"
+#include "core/cuda/gpu.hpp"
 #include "tamis/compressor.hpp"
 
 namespace tamis::compressor_cuda {
@@ -16,13 +17,25 @@ namespace tamis::compressor_cuda {
 /// Null, or what the runtime says of running these kernels on the current device.
 const char* why_no_image();
 
-/// The grid has step.pool_blocks that pool and save_blocks that save.
-void launch_short_window(const StepParams& step, std::int64_t save_blocks, cudaStream_t stream);
-/// @param slice    Channels that a block pools at a time: 32 or 64.
-/// @param cluster  Blocks that share an entry; pool_blocks and save_blocks are multiples of it.
-void launch_tall_window(const StepParams& step, std::int64_t save_blocks, int slice, int cluster, int device,
-                        cudaStream_t stream);
-void launch_any_window(const StepParams& step, std::int64_t save_blocks, int device, cudaStream_t stream);
+/// How many clusters of how many blocks can be at work at once.
+struct TallLimits {
+  int cluster = 1;
+  std::int64_t groups = 1;
+};
+TallLimits tall_limits(int slice, std::int64_t head_dim, const core::Gpu& gpu, int device);
+
+/// How the kernel of a step is launched, beside what it gets itself.
+struct StepGrid {
+  std::int64_t blocks = 0;  // step.pool_blocks that pool, the others save
+  int cluster = 1;          // blocks that share an entry; pool_blocks and blocks are multiples of it
+  bool dependent = false;   // as core::Launch has it
+  int device = 0;
+  cudaStream_t stream = nullptr;
+};
+void launch_short_window(const StepParams& step, const StepGrid& grid);
+/// @param slice  Channels that a block pools at a time: 32 or 64.
+void launch_tall_window(const StepParams& step, const StepGrid& grid, int slice);
+void launch_any_window(const StepParams& step, const StepGrid& grid);
 
 void launch_step_lists(const compressor::CompressorParams& p, std::span<const CompressList> lists, cudaStream_t stream);
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // Saves the rows of the step: row = value, then gate + bias, rounded to the state's dtype.
-// Work split: a warp a token, 16 bytes (of fp32) a lane; tokens are dealt to warps in turn.
+// Work split: a warp for kSavePart channels of a run of tokens, dealt to blocks in turn, then to warps.
 // Bound by:   reading inputs and writing state once.
 // Sync:       none. Rows of a ring that entries pool are left to those entries (ring.cuh).
 
@@ -23,31 +23,26 @@ __device__ void save_channels(const CompressorParams& p, const TInput* value, co
   }
 }
 
-/// Values and gates of a run of a row's channels: 4 a lane, kChunks times.
+/// A part of a row: 4 neighbouring channels a lane, kChunks times.
 template <typename TInput>
-struct SaveRun {
-  static constexpr int kChunks = 4;  // C128 main: a whole row of 512 values is on its way at once
-  static constexpr int kChannels = kChunks * 128;
+struct SavePart {
+  static constexpr int kChunks = kSavePart / 128;
   Raw<TInput, 4> values[kChunks], gates[kChunks];
+  Raw<float, 4> biases[kChunks];
 
-  __device__ void load(const TInput* value, const TInput* gate, std::int64_t begin, std::int64_t end, int lane) {
+  __device__ void load(const TInput* value, const TInput* gate, const float* bias, std::int64_t begin, std::int64_t end,
+                       int lane) {
 #pragma unroll
     for (int u = 0; u < kChunks; ++u) {
       const std::int64_t c = begin + u * 128 + 4 * lane;
       if (c >= end) break;
       values[u] = load_raw<4>(value + c);
       gates[u] = load_raw<4>(gate + c);
+      biases[u] = load_raw<4>(bias + c);
     }
   }
   template <typename TState>
-  __device__ void store(const float* bias, TState* row, std::int64_t width, std::int64_t begin, std::int64_t end,
-                        int lane) const {
-    Raw<float, 4> biases[kChunks];
-#pragma unroll
-    for (int u = 0; u < kChunks; ++u) {
-      const std::int64_t c = begin + u * 128 + 4 * lane;
-      if (c < end) biases[u] = load_raw<4>(bias + c);
-    }
+  __device__ void store(TState* row, std::int64_t width, std::int64_t begin, std::int64_t end, int lane) const {
 #pragma unroll
     for (int u = 0; u < kChunks; ++u) {
       const std::int64_t c = begin + u * 128 + 4 * lane;
@@ -66,30 +61,47 @@ struct SaveRun {
 template <typename TInput, typename TState, bool kAligned>
 __device__ void save_rows(const StepParams& step, std::int64_t index, std::int64_t blocks) {
   const CompressorParams& p = step.p;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const std::int64_t warps = blockDim.x / 32;
-  for (std::int64_t token = index * warps + threadIdx.x / 32; token < p.tokens; token += blocks * warps) {
-    // Values and gates are read before it is known whether and where they are saved.
-    const auto* value = reinterpret_cast<const TInput*>(p.kv) + token * p.kv_stride;
-    const auto* gate = reinterpret_cast<const TInput*>(p.gate) + token * p.gate_stride;
-    SaveRun<TInput> run;
-    if constexpr (kAligned) run.load(value, gate, 0, p.head_dim, lane);
-    const std::int64_t slot = save_slot(p, token);
-    const TokenPlace place = place_token(p, token);
-    if (!place.valid) continue;
-    std::byte* row = find_save_row(p, place, token, slot);
-    if (row == nullptr) continue;
-    const float* bias = p.ape + core::remainder(place.position, p.ratio) * p.ape_stride;
-    for (int half = 0; half < p.coff; ++half) {
-      const std::int64_t begin = half * p.head_dim, end = begin + p.head_dim;
-      const bool saves = !step.pool || !is_saved_by_entry(p, place, half);
+  const int lane = static_cast<int>(threadIdx.x) % 32, warps = static_cast<int>(blockDim.x) / 32;
+  const int parts = static_cast<int>(save_parts(p.head_dim)), parts_of_row = static_cast<int>(p.coff) * parts;
+  const auto* values = reinterpret_cast<const TInput*>(p.kv);
+  const auto* gates = reinterpret_cast<const TInput*>(p.gate);
+  const auto bias_of = [&](std::int64_t position) {
+    return p.ape + core::remainder(position < 0 ? 0 : position, p.ratio) * p.ape_stride;
+  };
+  const std::int64_t items = core::quotient(p.tokens + step.save_run - 1, step.save_run) * parts_of_row;
+  for (std::int64_t item = index * warps + threadIdx.x / 32; item < items; item += blocks * warps) {
+    const std::int64_t run = core::quotient(item, parts_of_row), first = run * step.save_run;
+    const int part = static_cast<int>(item - run * parts_of_row), half = part >= parts ? 1 : 0;
+    const std::int64_t begin = half * p.head_dim + (part - half * parts) * kSavePart;
+    const std::int64_t end = min(begin + kSavePart, (half + 1) * p.head_dim);
+    // The first token's numbers are read before it is known whether and where they are saved: it may be the only one.
+    SavePart<TInput> read;
+    if constexpr (kAligned) {
+      read.load(values + first * p.kv_stride, gates + first * p.gate_stride, bias_of(p.positions[first]), begin, end,
+                lane);
+    }
+    // A lane looks where the row of a token goes.
+    std::byte* row = nullptr;
+    const std::int64_t mine = first + lane;
+    if (lane < step.save_run && mine < p.tokens) {
+      const std::int64_t slot = save_slot(p, mine);
+      const TokenPlace place = place_token(p, mine);
+      if (place.valid) row = find_save_row(p, place, mine, slot);
+      if (row != nullptr && step.pool && may_replace_pooled_rows(p, place) && is_saved_by_entry(p, place, half)) {
+        row = nullptr;
+      }
+    }
+    // The rows found, one after the other by the whole warp.
+    for (std::uint32_t left = __ballot_sync(~0U, row != nullptr); left != 0; left &= left - 1) {
+      const int from = __ffs(static_cast<int>(left)) - 1;
+      const std::int64_t token = first + from;
+      auto* to = reinterpret_cast<std::byte*>(__shfl_sync(~0U, reinterpret_cast<unsigned long long>(row), from));
+      const TInput *value = values + token * p.kv_stride, *gate = gates + token * p.gate_stride;
       if constexpr (kAligned) {
-        for (std::int64_t c = begin; saves && c < end; c += SaveRun<TInput>::kChannels) {
-          if (c > 0) run.load(value, gate, c, end, lane);
-          run.store(bias, reinterpret_cast<TState*>(row), p.width(), c, end, lane);
-        }
-      } else if (saves) {
-        save_channels<TInput, TState>(p, value, gate, bias, row, begin, end, lane);
+        if (from > 0) read.load(value, gate, bias_of(p.positions[token]), begin, end, lane);
+        read.store(reinterpret_cast<TState*>(to), p.width(), begin, end, lane);
+      } else {
+        save_channels<TInput, TState>(p, value, gate, bias_of(p.positions[token]), to, begin, end, lane);
       }
     }
   }

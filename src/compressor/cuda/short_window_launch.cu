@@ -12,10 +12,10 @@ const char* why_no_image() {
   return cudaGetErrorString(error);
 }
 
-void launch_short_window(const StepParams& step, std::int64_t save_blocks, cudaStream_t stream) {
+void launch_short_window(const StepParams& step, const StepGrid& grid) {
   dispatch_dtypes(step.p.input_dtype, step.p.state_dtype, [&](auto input, auto state) {
-    const core::Launch how{"short_window_kernel", step.pool_blocks + save_blocks, short_threads(step.p.head_dim), 0,
-                           stream};
+    core::Launch how{"short_window_kernel", grid.blocks, kShortThreads, 0, grid.stream};
+    how.dependent = grid.dependent;
     if (step.p.head_dim == 128) core::launch(how, short_window_kernel<decltype(input), decltype(state), 128>, step);
     else core::launch(how, short_window_kernel<decltype(input), decltype(state), 512>, step);
   });

@@ -19,13 +19,48 @@ __device__ inline bool may_replace_pooled_rows(const CompressorParams& p, const 
   return p.state_ring != nullptr && place.chunk_end - place.chunk_begin > p.block_size - p.window();
 }
 
+/// The first thing a kernel does. It may have been launched while what came before it is still at work
+/// (core::Launch::dependent): nothing may be read before this. Whoever is launched so behind it may begin, too; it has
+/// to wait in the same way.
+__device__ inline void begin_dependent() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+/// What a block of the grid does: the index among those that pool, or -1 and the index among those that save.
+struct BlockRole {
+  std::int64_t pools, saves;
+};
+__device__ inline BlockRole block_role(const StepParams& step) {
+  const std::int64_t block = blockIdx.x, after_first = block - step.first_pool_block;
+  if (after_first < 0) return {-1, block};
+  if (after_first >= step.pool_blocks) return {-1, block - step.pool_blocks};
+  return {after_first, -1};
+}
+
+/// Starts to fetch what find_rows() reads of the block table.
+__device__ inline void prefetch_blocks(const CompressorParams& p, std::int64_t request, std::int64_t position) {
+  if (p.state_table == nullptr || request < 0 || request >= p.requests) return;
+  const std::int64_t last = core::quotient(position, p.block_size);
+  if (last >= p.max_blocks) return;
+  const std::int32_t* row = p.state_table + request * p.state_table_stride;
+  const std::int64_t first = core::quotient(compressor::window_begin(p, position), p.block_size);
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(row + first));
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(row + last));
+}
+
 /// Whether a team has anything to do for a token: it completes an entry, and that is written or decides about rows of
 /// the ring.
 __device__ inline bool is_pooled(const CompressorParams& p, std::int64_t token) {
-  const std::int64_t slot = p.kv_slots[token];  // beside the reads of place_token(), not behind them
+  // Read side by side: none of them behind what another one says.
+  const std::int64_t slot = p.kv_slots[token], position = p.positions[token];
+  const std::int32_t request = p.token_to_request[token];
+  if (position < 0 || !completes_entry(p, position)) return false;
+  prefetch_blocks(p, request, position);
   const TokenPlace place = place_token(p, token);
-  return place.valid && completes_entry(p, place.position) &&
-         (writes_entry(p, slot, place.position) || may_replace_pooled_rows(p, place));
+  return place.valid && (writes_entry(p, slot, position) || may_replace_pooled_rows(p, place));
 }
 
 /// Tokens of one team, found by all of its threads at once: of the list or of the whole step, every num_groups-th.

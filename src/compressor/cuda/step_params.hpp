@@ -11,24 +11,30 @@ namespace tamis::compressor_cuda {
 
 struct StepParams {
   compressor::CompressorParams p;
-  bool pool = true;              // false: no block pools
-  std::int64_t pool_blocks = 0;  // the first of the grid; the others save
+  bool pool = true;                   // false: no block pools
+  std::int64_t first_pool_block = 0;  // blocks in front of and behind those that pool save
+  std::int64_t pool_blocks = 0;
   std::int64_t pool_groups = 0;  // blocks, or clusters of blocks, among them
   float* entries = nullptr;      // workspace: [pool_blocks, d], where an entry does not fit in shared memory
   float hadamard_factor = 0;     // head_dim^-0.5
+  bool cache_aligned = false;    // entries of the cache begin at multiples of 4 bytes
+  int save_run = 1;              // neighbouring tokens of which a warp saves a part: at most 32
 };
 
 inline float hadamard_factor(std::int64_t head_dim) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
-constexpr int short_threads(std::int64_t head_dim) { return static_cast<int>(head_dim / 2); }
-inline constexpr std::int64_t kShortGroupsAnSm = 64;  // blocks that look for entries: several rounds of them
-constexpr int tall_threads(int slice) { return 4 * slice; }
-constexpr int tall_blocks_an_sm(int slice) { return slice == 64 ? 3 : 5; }  // what shared memory has room for
+inline constexpr int kShortThreads = 128;
+constexpr int short_teams(std::int64_t head_dim) { return head_dim == 128 ? 4 : 1; }  // a block
+inline constexpr std::int64_t kShortGroupsAnSm = 64;  // teams that look for entries: several rounds of them
+inline constexpr int kTallThreads = 512;
 inline constexpr int kAnyThreads = 256;
 inline constexpr std::int64_t kAnyGroupsAnSm = 8;
 inline constexpr std::int64_t kAnySharedDims = 8192;  // entries of more channels are kept in the workspace
+inline constexpr std::int64_t kSavePart = 256;        // channels of a row that a warp saves at a time
 inline constexpr std::int64_t kSaveWarpsAnSm = 16;
+/// Warps for one half of a row, or for a row that has no halves.
+constexpr std::int64_t save_parts(std::int64_t head_dim) { return (head_dim + kSavePart - 1) / kSavePart; }
 
 }  // namespace tamis::compressor_cuda
