@@ -64,7 +64,7 @@ inline std::span<const CompressorRule> compressor_rules() { return kCompressorRu
 struct CompressorCase {
   std::int64_t window = 0;    // rows that an entry pools
   std::int64_t head_dim = 0;  // channels
-  std::int64_t entries = 0;   // most that the step can complete
+  std::int64_t entries = 0;   // that a step of so many tokens completes on average: tokens / ratio
   bool aligned = false;       // base pointers and strides of inputs, ape and state are multiples of 16 bytes
 };
 
@@ -94,7 +94,7 @@ inline constexpr CompressorCudaRule kCompressorCudaRules[] = {
      "the window fits in registers; a warp an entry"},
     {CompressAlgorithm::kShortWindow, "short_window", kShortRows, 512, 512, 0, true,
      "the window fits in registers; four warps an entry"},
-    {CompressAlgorithm::kTallSlices, "tall_slices", kTallRows, 64, 512, 17, true,
+    {CompressAlgorithm::kTallSlices, "tall_slices", kTallRows, 64, 512, 8, true,
      "many entries: slices of 64 channels, two to a thread, take fewer instructions"},
     {CompressAlgorithm::kTallWindow, "tall_window", kTallRows, 64, 512, 0, true,
      "few entries: each over as many multiprocessors as it has slices of 32 channels"},

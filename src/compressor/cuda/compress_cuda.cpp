@@ -55,8 +55,9 @@ StepPlan make_plan(const CompressorParams& p, CompressAlgorithm forced, int devi
   const core::Gpu& gpu = gpu_with_kernels(device);
   const std::int64_t entries =
       p.listed != nullptr ? p.num_listed : compress_list_capacity(p.tokens, p.requests, p.ratio);
+  const std::int64_t on_average = p.tokens / p.ratio;
   StepPlan plan;
-  plan.rule = &compressor::compressor_cuda_rule({p.window(), p.head_dim, entries, is_aligned(p)}, forced);
+  plan.rule = &compressor::compressor_cuda_rule({p.window(), p.head_dim, on_average, is_aligned(p)}, forced);
   const std::int64_t sms = gpu.num_sms;
   switch (plan.rule->algorithm) {
     case CompressAlgorithm::kShortWindow: plan.pool_groups = pool_groups(p, entries, kShortGroupsAnSm * sms); break;
@@ -64,7 +65,9 @@ StepPlan make_plan(const CompressorParams& p, CompressAlgorithm forced, int devi
     case CompressAlgorithm::kTallSlices: {
       const TallLimits limits = tall_limits(tall_slice(plan.rule->algorithm), p.head_dim, gpu, device);
       plan.cluster = limits.cluster;
-      plan.pool_groups = pool_groups(p, entries, limits.groups);
+      const std::int64_t wanted =
+          plan.rule->algorithm == CompressAlgorithm::kTallWindow ? std::max(kTallFewGroups, on_average) : limits.groups;
+      plan.pool_groups = pool_groups(p, entries, std::min(limits.groups, wanted));
       break;
     }
     case CompressAlgorithm::kAnyWindow:
@@ -107,7 +110,8 @@ void run(const CompressorParams& p, const StepPlan& plan, bool pool, void* works
     case CompressAlgorithm::kShortWindow: return launch_short_window(step, grid_of(kShortThreads));
     case CompressAlgorithm::kTallWindow:
     case CompressAlgorithm::kTallSlices:
-      return launch_tall_window(step, grid_of(kTallThreads), tall_slice(plan.rule->algorithm));
+      return launch_tall_window(step, grid_of(tall_threads(tall_slice(plan.rule->algorithm))),
+                                tall_slice(plan.rule->algorithm));
     case CompressAlgorithm::kAnyWindow: return launch_any_window(step, grid_of(kAnyThreads));
     case CompressAlgorithm::kAuto: break;  // no rule has it
   }

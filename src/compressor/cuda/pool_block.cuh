@@ -2,11 +2,13 @@
 
 // A block of kSumRows rows by a warp: neighbouring channels a lane, every row in registers.
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 #include "compressor/cuda/arithmetic.cuh"
 #include "compressor/window.hpp"
+#include "core/cuda/cluster.cuh"
 
 namespace tamis::compressor_cuda {
 
@@ -26,36 +28,36 @@ class PoolBlock {
  public:
   /// Begins to read channels [c, c + kEach) of all rows, so that all are under way before the first is waited for.
   /// @param rows  [kSumRows] in shared memory, the same for the whole warp.
-  __device__ PoolBlock(const PoolRow* rows, int c) : rows_(rows), c_(c) {
-    __builtin_assume(__isShared(rows));
-    const PoolRow& mine = rows[threadIdx.x % kSumRows];
-    inputs_ = __ballot_sync(~0U, mine.bias != nullptr);
-    const std::uint32_t there = __ballot_sync(~0U, mine.value != nullptr);
+  __device__ void read(const PoolRow* rows, int c) {
+    rows_ = core::shared_address(rows);
+    c_ = c;
+    const int mine = static_cast<int>(threadIdx.x) % kSumRows;
+    inputs_ = __ballot_sync(~0U, pointer(mine, offsetof(PoolRow, bias)) != nullptr);
+    const std::uint32_t there = __ballot_sync(~0U, pointer(mine, offsetof(PoolRow, value)) != nullptr);
     if (there == ~0U) {
 #pragma unroll
-      for (int k = 0; k < kSumRows; ++k) read(k);
+      for (int k = 0; k < kSumRows; ++k) read_row(k);
     } else {
 #pragma unroll
       for (int k = 0; k < kSumRows; ++k) {
         // A row that is left out weighs nothing.
         gates_[k].state = make_raw<TState, kEach>(-INFINITY);
         values_[k].state = make_raw<TState, kEach>(0.0F);
-        if ((there >> k & 1U) != 0) read(k);
+        if ((there >> k & 1U) != 0) read_row(k);
       }
     }
   }
 
   /// Turns gates into what counts, and returns the largest of each channel.
   __device__ Numbers<kEach> largest() {
-    asm volatile("" ::: "memory");  // biases are read now: their addresses shall not wait in registers
-    __builtin_assume(__isShared(rows_));
     Numbers<kEach> most;
 #pragma unroll
     for (int k = 0; k < kSumRows; ++k) {
       gate_[k] = number(gates_[k], k);
       // A row of the inputs is rounded as if it had been saved and read back.
       if (is_input(k)) {
-        const Numbers<kEach> bias = load_raw<kEach>(rows_[k].bias + c_).value();
+        const auto* biases = reinterpret_cast<const float*>(pointer(k, offsetof(PoolRow, bias)));
+        const Numbers<kEach> bias = load_raw<kEach>(biases + c_).value();
 #pragma unroll
         for (int i = 0; i < kEach; ++i) gate_[k].at[i] = round_to<TState>(__fadd_rn(gate_[k].at[i], bias.at[i]));
       }
@@ -84,13 +86,24 @@ class PoolBlock {
 
   __device__ bool is_input(int k) const { return (inputs_ >> k & 1U) != 0; }
 
-  __device__ void read(int k) {
+  /// A pointer of a row, where it is needed: as C++ it would be read as if it could be anywhere, and be kept.
+  __device__ const std::byte* pointer(int k, std::size_t offset) const {
+    std::uint64_t bits;
+    asm volatile("ld.shared.u64 %0, [%1];"
+                 : "=l"(bits)
+                 : "r"(rows_ + static_cast<std::uint32_t>(k * sizeof(PoolRow) + offset))
+                 : "memory");
+    return reinterpret_cast<const std::byte*>(bits);
+  }
+
+  __device__ void read_row(int k) {
+    const std::byte *gate = pointer(k, offsetof(PoolRow, gate)), *value = pointer(k, offsetof(PoolRow, value));
     if (std::is_same_v<TInput, TState> || is_input(k)) {
-      gates_[k].input = load_raw<kEach>(reinterpret_cast<const TInput*>(rows_[k].gate) + c_);
-      values_[k].input = load_raw<kEach>(reinterpret_cast<const TInput*>(rows_[k].value) + c_);
+      gates_[k].input = load_raw<kEach>(reinterpret_cast<const TInput*>(gate) + c_);
+      values_[k].input = load_raw<kEach>(reinterpret_cast<const TInput*>(value) + c_);
     } else {
-      gates_[k].state = load_raw<kEach>(reinterpret_cast<const TState*>(rows_[k].gate) + c_);
-      values_[k].state = load_raw<kEach>(reinterpret_cast<const TState*>(rows_[k].value) + c_);
+      gates_[k].state = load_raw<kEach>(reinterpret_cast<const TState*>(gate) + c_);
+      values_[k].state = load_raw<kEach>(reinterpret_cast<const TState*>(value) + c_);
     }
   }
   __device__ Numbers<kEach> number(const Row& raw, int k) const {
@@ -98,7 +111,7 @@ class PoolBlock {
     else return is_input(k) ? raw.input.value() : raw.state.value();
   }
 
-  const PoolRow* rows_;
+  std::uint32_t rows_;  // in shared memory
   int c_;
   std::uint32_t inputs_;  // bit k: row k is one of the inputs
   Row gates_[kSumRows], values_[kSumRows];

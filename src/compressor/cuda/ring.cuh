@@ -32,7 +32,7 @@ __device__ inline std::int64_t last_position(const CompressorParams& p, const To
 /// Whether an entry of this step pools what lies where a half (0: A, or the only one; 1: B) of this token's row goes,
 /// and therefore saves it. The token is one that is saved, not replaced by a later one of the step. Asked where
 /// may_replace_pooled_rows(), which is rare: kept out of line, so that its instructions are not fetched.
-__device__ __noinline__ inline bool is_saved_by_entry(const CompressorParams& p, const TokenPlace& place, int half) {
+__device__ inline bool is_saved_by_entry(const CompressorParams& p, const TokenPlace& place, int half) {
   const std::int64_t first = first_position(p, place);
   if (place.position < first) return false;  // positions that do not ascend
   const std::int64_t turns = (place.position - first) / p.block_size + 1;
@@ -45,7 +45,7 @@ __device__ __noinline__ inline bool is_saved_by_entry(const CompressorParams& p,
 
 /// The token of the step that is to be saved where `position` lies, a row of the state that the entry completed by
 /// `token` pools; -1 if there is none.
-__device__ __noinline__ inline std::int64_t find_replacing_token(const CompressorParams& p, std::int64_t token,
+__device__ inline std::int64_t find_replacing_token(const CompressorParams& p, std::int64_t token,
                                                                  const TokenPlace& place, std::int64_t position) {
   const std::int64_t turns = (last_position(p, place) - position) / p.block_size;
   const std::int64_t wanted = position + turns * p.block_size;

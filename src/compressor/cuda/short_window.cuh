@@ -86,7 +86,8 @@ __global__ void __launch_bounds__(kShortThreads, ShortWindowConfig<kHeadDim>::kB
     if constexpr (Threads::kWarps > 1) Threads::sync();
     const int c = Config::kEach * Threads::rank();
     if (writes) {
-      PoolBlock<TInput, TState, Config::kEach> window(s.rows, c);
+      PoolBlock<TInput, TState, Config::kEach> window;
+      window.read(s.rows, c);
       Numbers<Config::kEach> weights = {}, sums = {};
       window.sum(window.largest(), weights, sums);
 #pragma unroll

@@ -1,6 +1,6 @@
 #pragma once
 
-// C128: an entry pools at most 128 rows, a block of kSumRows of them a warp, in registers.
+// C128: an entry pools at most 128 rows, one or two blocks of kSumRows of them a warp, in registers.
 // Work split: slices of kSlice channels, dealt to the blocks of a cluster, which share an entry (before sm_90: one
 // block
 //             takes all slices). The blocks of other clusters save.
@@ -27,13 +27,13 @@ namespace tamis::compressor_cuda {
 template <int kSliceChannels>
 struct TallWindowConfig {
   static constexpr int kSlice = kSliceChannels;
-  static constexpr int kThreads = kTallThreads;
+  static constexpr int kThreads = tall_threads(kSlice);
   static constexpr int kRows = compressor::kTallRows;
   static constexpr int kParts = kRows / kSumRows;
-  static_assert(kThreads == 32 * kParts, "a warp a part");
-  static constexpr int kEach = kSlice / 32;  // channels a lane
+  static constexpr int kPartsEach = kParts / (kThreads / 32);  // parts a warp
+  static constexpr int kEach = kSlice / 32;                    // channels a lane
   static constexpr int kMaxHeadDim = 512;
-  static constexpr int kBlocksAnSm = 2;  // 64 registers a thread
+  static constexpr int kBlocksAnSm = 1024 / kThreads;  // 64 registers a thread
 };
 
 /// What is known of the entry at work, in shared memory: registers are short while its rows are pooled.
@@ -51,7 +51,7 @@ struct TallWindowStorage {
   EntryAtWork now;
   int largest[kSlice];  // ordered_bits() of the largest gate
   float weights[Config::kParts][kSlice], sums[Config::kParts][kSlice];
-  std::uint32_t found[Config::kParts], scratch[Config::kParts];
+  std::uint32_t found[Config::kThreads / 32], scratch[Config::kThreads / 32];
   float entry[Config::kMaxHeadDim];  // that this block finishes
   std::uint64_t received;            // barrier that counts its bytes
 };
@@ -64,21 +64,32 @@ __device__ inline int ordered_bits(int bits) { return bits ^ (bits >> 31 & INT_M
 template <typename TInput, typename TState, int kSlice>
 __device__ float pool_slice(TallWindowStorage<kSlice>& s, int first_channel) {
   using Config = TallWindowConfig<kSlice>;
-  constexpr int kEach = Config::kEach;
-  const int rank = static_cast<int>(threadIdx.x), part = rank / 32, c = rank % 32 * kEach;
-  PoolBlock<TInput, TState, kEach> rows(s.rows + part * kSumRows, first_channel + c);
-  Numbers<kEach> largest = rows.largest();
+  constexpr int kEach = Config::kEach, kPartsEach = Config::kPartsEach;
+  const int rank = static_cast<int>(threadIdx.x), first_part = rank / 32 * kPartsEach, c = rank % 32 * kEach;
+  PoolBlock<TInput, TState, kEach> parts[kPartsEach];
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) atomicMax(&s.largest[c + i], ordered_bits(__float_as_int(largest.at[i])));
+  for (int i = 0; i < kPartsEach; ++i) parts[i].read(s.rows + (first_part + i) * kSumRows, first_channel + c);
+  Numbers<kEach> largest = parts[0].largest();
+#pragma unroll
+  for (int i = 1; i < kPartsEach; ++i) {
+    const Numbers<kEach> other = parts[i].largest();
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) largest.at[e] = fmaxf(largest.at[e], other.at[e]);
+  }
+#pragma unroll
+  for (int e = 0; e < kEach; ++e) atomicMax(&s.largest[c + e], ordered_bits(__float_as_int(largest.at[e])));
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) largest.at[i] = __int_as_float(ordered_bits(s.largest[c + i]));
-  Numbers<kEach> weights = {}, sums = {};
-  rows.sum(largest, weights, sums);
+  for (int e = 0; e < kEach; ++e) largest.at[e] = __int_as_float(ordered_bits(s.largest[c + e]));
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    s.weights[part][c + i] = weights.at[i];
-    s.sums[part][c + i] = sums.at[i];
+  for (int i = 0; i < kPartsEach; ++i) {
+    Numbers<kEach> weights = {}, sums = {};
+    parts[i].sum(largest, weights, sums);
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      s.weights[first_part + i][c + e] = weights.at[e];
+      s.sums[first_part + i][c + e] = sums.at[e];
+    }
   }
   __syncthreads();
   if (rank >= kSlice) return 0.0F;
@@ -96,7 +107,7 @@ __device__ float pool_slice(TallWindowStorage<kSlice>& s, int first_channel) {
 /// Finds the rows of the entry that a token completes. Ends with a sync.
 template <int kSlice>
 __device__ void find_entry(const CompressorParams& p, std::int64_t token, TallWindowStorage<kSlice>& s) {
-  using Threads = Team<kTallThreads>;
+  using Threads = Team<tall_threads(kSlice)>;
   const std::int64_t slot = p.kv_slots[token];
   const TokenPlace place = place_token(p, token);
   const bool replaces = may_replace_pooled_rows(p, place);
@@ -111,7 +122,7 @@ __device__ void find_entry(const CompressorParams& p, std::int64_t token, TallWi
 template <typename TInput, typename TState, int kSlice>
 __device__ __noinline__ void replace_slice(const CompressorParams& p, const TallWindowStorage<kSlice>& s,
                                            int first_channel) {
-  for (int i = static_cast<int>(threadIdx.x); i < s.now.count * kSlice; i += kTallThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < s.now.count * kSlice; i += tall_threads(kSlice)) {
     const int k = i / kSlice;
     if (s.replacing[k] < 0) continue;
     const std::int64_t position = s.now.group + p.ratio - s.now.count + k;

@@ -14,7 +14,7 @@ constexpr int kMostBlocks = 16;  // of a cluster; more than 8 is up to the devic
 template <int kSlice>
 void launch(const StepParams& step, const StepGrid& grid) {
   dispatch_dtypes(step.p.input_dtype, step.p.state_dtype, [&](auto input, auto state) {
-    core::Launch how{"tall_window_kernel", grid.blocks, kTallThreads, 0, grid.stream};
+    core::Launch how{"tall_window_kernel", grid.blocks, tall_threads(kSlice), 0, grid.stream};
     how.cluster = grid.cluster;
     how.dependent = grid.dependent;
     core::launch(how, tall_window_kernel<decltype(input), decltype(state), kSlice>, step);
@@ -31,7 +31,7 @@ std::int64_t clusters_at_once(int cluster) {
   attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(cluster));
-  config.blockDim = dim3(kTallThreads);
+  config.blockDim = dim3(tall_threads(kSlice));
   config.attrs = &attribute;
   config.numAttrs = 1;
   int clusters = 0;
