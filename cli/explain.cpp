@@ -130,7 +130,6 @@ std::vector<RuleLine> compressor_cuda_rule_lines() {
               ? fmt::format("head_dim {}", rule.max_head_dim)
               : fmt::format("head_dim a multiple of {} up to {}", rule.head_dim_multiple, rule.max_head_dim));
     }
-    if (rule.min_entries > 0) add(fmt::format("entries >= {}", rule.min_entries));
     if (rule.aligned_only) add("rows at multiples of 16 bytes");
     rules.push_back({rule.name, limits.empty() ? "any" : limits, rule.why, false});
   }

@@ -20,12 +20,11 @@ enum class CompressPlan : std::uint8_t {
 enum class CompressAlgorithm : std::uint8_t {
   kAuto,         ///< The first that fits, by the table that `tamis explain compressor` prints.
   kShortWindow,  ///< Windows of at most 8 rows (C4) in registers.
-  kTallWindow,   ///< Windows of at most 128 rows (C128) in shared memory, 64 channels a block.
-  kTallSlices,   ///< The same with 32 channels at a time, for many entries.
+  kTallWindow,   ///< Windows of at most 128 rows (C128) in registers, 32 channels a block.
   kAnyWindow,    ///< Any shape, stride and alignment.
 };
 
-/// Name as printed: auto, short_window, tall_window, tall_slices, any_window.
+/// Name as printed: auto, short_window, tall_window, any_window.
 const char* compress_algorithm_name(CompressAlgorithm algorithm) noexcept;
 
 /// Decides from exact start positions. Request i owns positions [starts[i], starts[i] + query_lens[i]).

@@ -314,11 +314,10 @@ enum {
   TAMIS_COMPRESS_ALGORITHM_AUTO = 0,
   TAMIS_COMPRESS_ALGORITHM_SHORT_WINDOW = 1,
   TAMIS_COMPRESS_ALGORITHM_TALL_WINDOW = 2,
-  TAMIS_COMPRESS_ALGORITHM_TALL_SLICES = 3,
-  TAMIS_COMPRESS_ALGORITHM_ANY_WINDOW = 4
+  TAMIS_COMPRESS_ALGORITHM_ANY_WINDOW = 3
 };
 
-/// auto, short_window, tall_window, tall_slices, any_window; "unknown algorithm" for any other number.
+/// auto, short_window, tall_window, any_window; "unknown algorithm" for any other number.
 TAMIS_API const char* tamis_compress_algorithm_name(tamis_compress_algorithm algorithm) TAMIS_NOEXCEPT;
 
 /// Decides from exact start positions: request i owns positions [starts[i], starts[i] + query_lens[i]).

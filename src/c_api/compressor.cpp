@@ -13,7 +13,6 @@ namespace {
 static_assert(TAMIS_COMPRESS_ALGORITHM_AUTO == static_cast<int>(CompressAlgorithm::kAuto) &&
               TAMIS_COMPRESS_ALGORITHM_SHORT_WINDOW == static_cast<int>(CompressAlgorithm::kShortWindow) &&
               TAMIS_COMPRESS_ALGORITHM_TALL_WINDOW == static_cast<int>(CompressAlgorithm::kTallWindow) &&
-              TAMIS_COMPRESS_ALGORITHM_TALL_SLICES == static_cast<int>(CompressAlgorithm::kTallSlices) &&
               TAMIS_COMPRESS_ALGORITHM_ANY_WINDOW == static_cast<int>(CompressAlgorithm::kAnyWindow));
 static_assert(TAMIS_MAX_COMPRESS_LISTS == kMaxCompressLists);
 static_assert(sizeof(tamis_compress_args) == offsetof(tamis_compress_args, reserved) + sizeof(std::int32_t));

@@ -64,7 +64,6 @@ inline std::span<const CompressorRule> compressor_rules() { return kCompressorRu
 struct CompressorCase {
   std::int64_t window = 0;    // rows that an entry pools
   std::int64_t head_dim = 0;  // channels
-  std::int64_t entries = 0;   // that a step of so many tokens completes on average: tokens / ratio
   bool aligned = false;       // base pointers and strides of inputs, ape and state are multiples of 16 bytes
 };
 
@@ -76,7 +75,6 @@ struct CompressorCudaRule {
   CompressAlgorithm algorithm;
   const char* name;
   std::int64_t max_window, head_dim_multiple, max_head_dim;
-  std::int64_t min_entries;  // from how many on it is the best; it can serve fewer
   bool aligned_only;
   const char* why;
 
@@ -84,31 +82,27 @@ struct CompressorCudaRule {
     return c.window <= max_window && c.head_dim % head_dim_multiple == 0 && c.head_dim <= max_head_dim &&
            (c.aligned || !aligned_only);
   }
-  constexpr bool fits(const CompressorCase& c) const { return can(c) && c.entries >= min_entries; }
 };
 
 // First row that fits wins, so order matters.
 inline constexpr CompressorCudaRule kCompressorCudaRules[] = {
-    // algorithm                       name            rows        multiple max_dim   entries  aligned why
-    {CompressAlgorithm::kShortWindow, "short_window", kShortRows, 128, 128, 0, true,
+    // algorithm                       name            rows        multiple max_dim  aligned why
+    {CompressAlgorithm::kShortWindow, "short_window", kShortRows, 128, 128, true,
      "the window fits in registers; a warp an entry"},
-    {CompressAlgorithm::kShortWindow, "short_window", kShortRows, 512, 512, 0, true,
+    {CompressAlgorithm::kShortWindow, "short_window", kShortRows, 512, 512, true,
      "the window fits in registers; four warps an entry"},
-    {CompressAlgorithm::kTallSlices, "tall_slices", kTallRows, 64, 512, 8, true,
-     "many entries: slices of 64 channels, two to a thread, take fewer instructions"},
-    {CompressAlgorithm::kTallWindow, "tall_window", kTallRows, 64, 512, 0, true,
-     "few entries: each over as many multiprocessors as it has slices of 32 channels"},
-    {CompressAlgorithm::kAnyWindow, "any_window", kAnyNumber, 1, kAnyNumber, 0, false,
-     "any shape, stride and alignment"},
+    {CompressAlgorithm::kTallWindow, "tall_window", kTallRows, 64, 512, true,
+     "128 rows fit in the registers of 16 blocks, a slice of 32 channels each"},
+    {CompressAlgorithm::kAnyWindow, "any_window", kAnyNumber, 1, kAnyNumber, false, "any shape, stride and alignment"},
 };
 
 constexpr const CompressorCudaRule& choose_compressor_cuda_rule(const CompressorCase& c) {
   for (const CompressorCudaRule& rule : kCompressorCudaRules) {
-    if (rule.fits(c)) return rule;
+    if (rule.can(c)) return rule;
   }
   return kCompressorCudaRules[0];  // not reached: the last row fits anything
 }
-static_assert(choose_compressor_cuda_rule({2048, 75, kAnyNumber, false}).algorithm == CompressAlgorithm::kAnyWindow);
+static_assert(choose_compressor_cuda_rule({2048, 75, false}).algorithm == CompressAlgorithm::kAnyWindow);
 
 inline std::span<const CompressorCudaRule> compressor_cuda_rules() { return kCompressorCudaRules; }
 

@@ -22,7 +22,6 @@ constexpr std::array kCompressAlgorithms = {
     std::pair{std::string_view("auto"), CompressAlgorithm::kAuto},
     std::pair{std::string_view("short_window"), CompressAlgorithm::kShortWindow},
     std::pair{std::string_view("tall_window"), CompressAlgorithm::kTallWindow},
-    std::pair{std::string_view("tall_slices"), CompressAlgorithm::kTallSlices},
     std::pair{std::string_view("any_window"), CompressAlgorithm::kAnyWindow},
 };
 

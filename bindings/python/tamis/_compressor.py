@@ -341,7 +341,7 @@ def compress(
     listed_tokens : array [any], int32, optional
         The list of build_compress_step() for this step and ratio. Tokens that it lacks complete nothing; -1 and other
         numbers that are no token are skipped.
-    algorithm : {"auto", "short_window", "tall_window", "tall_slices", "any_window"}
+    algorithm : {"auto", "short_window", "tall_window", "any_window"}
         CUDA only: force a kernel. "auto" takes the first that fits.
     counts : CompressCounts, optional
         Written: whether the call pooled or skipped is added.

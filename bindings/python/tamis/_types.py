@@ -9,4 +9,4 @@ Array = Any
 Order = Literal["position", "unsorted", "by_value"]
 Layout = Literal["fp32", "bf16", "fp8_tensor", "fp8_mla584", "fp8_mla656", "indexer_fp8", "indexer_mxfp4"]
 Format = Literal["fp32", "bf16", "fp8", "mxfp4"]
-CompressAlgorithm = Literal["auto", "short_window", "tall_window", "tall_slices", "any_window"]
+CompressAlgorithm = Literal["auto", "short_window", "tall_window", "any_window"]

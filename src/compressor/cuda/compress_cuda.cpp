@@ -38,9 +38,6 @@ bool is_aligned(const CompressorParams& p) {
          is_aligned(p.state, p.block_stride, p.state_dtype);
 }
 
-// Channels that a block pools at a time.
-int tall_slice(CompressAlgorithm algorithm) { return algorithm == CompressAlgorithm::kTallWindow ? 32 : 64; }
-
 std::int64_t blocks_for(std::int64_t items, std::int64_t each) { return (items + each - 1) / each; }
 
 // Teams that look for entries side by side; with a list, each takes its share of that.
@@ -55,19 +52,16 @@ StepPlan make_plan(const CompressorParams& p, CompressAlgorithm forced, int devi
   const core::Gpu& gpu = gpu_with_kernels(device);
   const std::int64_t entries =
       p.listed != nullptr ? p.num_listed : compress_list_capacity(p.tokens, p.requests, p.ratio);
-  const std::int64_t on_average = p.tokens / p.ratio;
   StepPlan plan;
-  plan.rule = &compressor::compressor_cuda_rule({p.window(), p.head_dim, on_average, is_aligned(p)}, forced);
+  plan.rule = &compressor::compressor_cuda_rule({p.window(), p.head_dim, is_aligned(p)}, forced);
   const std::int64_t sms = gpu.num_sms;
   switch (plan.rule->algorithm) {
     case CompressAlgorithm::kShortWindow: plan.pool_groups = pool_groups(p, entries, kShortGroupsAnSm * sms); break;
-    case CompressAlgorithm::kTallWindow:
-    case CompressAlgorithm::kTallSlices: {
-      const TallLimits limits = tall_limits(tall_slice(plan.rule->algorithm), p.head_dim, gpu, device);
+    case CompressAlgorithm::kTallWindow: {
+      const TallLimits limits = tall_limits(p.head_dim, gpu, device);
       plan.cluster = limits.cluster;
-      const std::int64_t wanted =
-          plan.rule->algorithm == CompressAlgorithm::kTallWindow ? std::max(kTallFewGroups, on_average) : limits.groups;
-      plan.pool_groups = pool_groups(p, entries, std::min(limits.groups, wanted));
+      const std::int64_t on_average = p.tokens / p.ratio;
+      plan.pool_groups = pool_groups(p, entries, std::min(limits.groups, std::max(kTallFewGroups, on_average)));
       break;
     }
     case CompressAlgorithm::kAnyWindow:
@@ -108,10 +102,7 @@ void run(const CompressorParams& p, const StepPlan& plan, bool pool, void* works
   };
   switch (plan.rule->algorithm) {
     case CompressAlgorithm::kShortWindow: return launch_short_window(step, grid_of(kShortThreads));
-    case CompressAlgorithm::kTallWindow:
-    case CompressAlgorithm::kTallSlices:
-      return launch_tall_window(step, grid_of(tall_threads(tall_slice(plan.rule->algorithm))),
-                                tall_slice(plan.rule->algorithm));
+    case CompressAlgorithm::kTallWindow: return launch_tall_window(step, grid_of(kTallThreads));
     case CompressAlgorithm::kAnyWindow: return launch_any_window(step, grid_of(kAnyThreads));
     case CompressAlgorithm::kAuto: break;  // no rule has it
   }

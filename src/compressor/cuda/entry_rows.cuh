@@ -10,8 +10,8 @@
 namespace tamis::compressor_cuda {
 
 /// find_window() as the CPU has it, by one thread. Rare, and out of line for it.
-__device__ inline void find_rows_in_order(const CompressorParams& p, std::int64_t token,
-                                                       const TokenPlace& place, PoolRow* rows) {
+__device__ inline void find_rows_in_order(const CompressorParams& p, std::int64_t token, const TokenPlace& place,
+                                          PoolRow* rows) {
   find_window(p, token, place, rows);
 }
 

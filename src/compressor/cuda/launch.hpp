@@ -22,7 +22,7 @@ struct TallLimits {
   int cluster = 1;
   std::int64_t groups = 1;
 };
-TallLimits tall_limits(int slice, std::int64_t head_dim, const core::Gpu& gpu, int device);
+TallLimits tall_limits(std::int64_t head_dim, const core::Gpu& gpu, int device);
 
 /// How the kernel of a step is launched, beside what it gets itself.
 struct StepGrid {
@@ -33,8 +33,7 @@ struct StepGrid {
   cudaStream_t stream = nullptr;
 };
 void launch_short_window(const StepParams& step, const StepGrid& grid);
-/// @param slice  Channels that a block pools at a time: 32 or 64.
-void launch_tall_window(const StepParams& step, const StepGrid& grid, int slice);
+void launch_tall_window(const StepParams& step, const StepGrid& grid);
 void launch_any_window(const StepParams& step, const StepGrid& grid);
 
 void launch_step_lists(const compressor::CompressorParams& p, std::span<const CompressList> lists, cudaStream_t stream);

@@ -22,7 +22,7 @@ union RawRow {
   Raw<TState, kEach> state;
 };
 
-/// @tparam kEach  Channels a lane: 1, 2 or 4.
+/// @tparam kEach  Channels a lane: 1 or 4.
 template <typename TInput, typename TState, int kEach>
 class PoolBlock {
  public:

@@ -46,7 +46,7 @@ __device__ inline bool is_saved_by_entry(const CompressorParams& p, const TokenP
 /// The token of the step that is to be saved where `position` lies, a row of the state that the entry completed by
 /// `token` pools; -1 if there is none.
 __device__ inline std::int64_t find_replacing_token(const CompressorParams& p, std::int64_t token,
-                                                                 const TokenPlace& place, std::int64_t position) {
+                                                    const TokenPlace& place, std::int64_t position) {
   const std::int64_t turns = (last_position(p, place) - position) / p.block_size;
   const std::int64_t wanted = position + turns * p.block_size;
   if (wanted <= place.position) return -1;  // none, or positions that do not ascend

@@ -28,9 +28,9 @@ inline float hadamard_factor(std::int64_t head_dim) {
 inline constexpr int kShortThreads = 128;
 constexpr int short_teams(std::int64_t head_dim) { return head_dim == 128 ? 4 : 1; }  // a block
 inline constexpr std::int64_t kShortGroupsAnSm = 64;  // teams that look for entries: several rounds of them
-constexpr int tall_threads(int slice) { return 8 * slice; }
-// Clusters of tall_window for a step that completes few entries on average, though it could complete many: those that
-// find nothing cost time, too.
+inline constexpr int kTallThreads = 256;
+// Clusters for a step that completes few entries on average, though it could complete many: those that find nothing
+// cost time, too.
 inline constexpr std::int64_t kTallFewGroups = 16;
 inline constexpr int kAnyThreads = 256;
 inline constexpr std::int64_t kAnyGroupsAnSm = 8;

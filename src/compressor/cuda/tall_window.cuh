@@ -1,7 +1,7 @@
 #pragma once
 
-// C128: an entry pools at most 128 rows, one or two blocks of kSumRows of them a warp, in registers.
-// Work split: slices of kSlice channels, dealt to the blocks of a cluster, which share an entry (before sm_90: one
+// C128: an entry pools at most 128 rows, two blocks of kSumRows of them a warp, in registers.
+// Work split: slices of 32 channels, dealt to the blocks of a cluster, which share an entry (before sm_90: one
 // block
 //             takes all slices). The blocks of other clusters save.
 // Bound by:   reading the rows once; for one entry by latency: places, rows, exp, two barriers, norm.
@@ -24,14 +24,12 @@
 
 namespace tamis::compressor_cuda {
 
-template <int kSliceChannels>
 struct TallWindowConfig {
-  static constexpr int kSlice = kSliceChannels;
-  static constexpr int kThreads = tall_threads(kSlice);
+  static constexpr int kSlice = 32;  // channels: one a lane
+  static constexpr int kThreads = kTallThreads;
   static constexpr int kRows = compressor::kTallRows;
   static constexpr int kParts = kRows / kSumRows;
   static constexpr int kPartsEach = kParts / (kThreads / 32);  // parts a warp
-  static constexpr int kEach = kSlice / 32;                    // channels a lane
   static constexpr int kMaxHeadDim = 512;
   static constexpr int kBlocksAnSm = 1024 / kThreads;  // 64 registers a thread
 };
@@ -43,14 +41,13 @@ struct EntryAtWork {
   bool writes, replaces;
 };
 
-template <int kSlice>
 struct TallWindowStorage {
-  using Config = TallWindowConfig<kSlice>;
+  using Config = TallWindowConfig;
   PoolRow rows[Config::kRows];
   std::int32_t replacing[Config::kRows];
   EntryAtWork now;
-  int largest[kSlice];  // ordered_bits() of the largest gate
-  float weights[Config::kParts][kSlice], sums[Config::kParts][kSlice];
+  int largest[Config::kSlice];  // ordered_bits() of the largest gate
+  float weights[Config::kParts][Config::kSlice], sums[Config::kParts][Config::kSlice];
   std::uint32_t found[Config::kThreads / 32], scratch[Config::kThreads / 32];
   float entry[Config::kMaxHeadDim];  // that this block finishes
   std::uint64_t received;            // barrier that counts its bytes
@@ -59,40 +56,31 @@ struct TallWindowStorage {
 /// Numbers ordered like integers; its own inverse.
 __device__ inline int ordered_bits(int bits) { return bits ^ (bits >> 31 & INT_MAX); }
 
-/// Pools one slice; every thread below kSlice returns the value of its channel, the others nothing of use. Begins after
-/// a sync with s.largest at INT_MIN, and leaves it so.
-template <typename TInput, typename TState, int kSlice>
-__device__ float pool_slice(TallWindowStorage<kSlice>& s, int first_channel) {
-  using Config = TallWindowConfig<kSlice>;
-  constexpr int kEach = Config::kEach, kPartsEach = Config::kPartsEach;
-  const int rank = static_cast<int>(threadIdx.x), first_part = rank / 32 * kPartsEach, c = rank % 32 * kEach;
-  PoolBlock<TInput, TState, kEach> parts[kPartsEach];
+/// Pools one slice; every thread of the first warp returns the value of its channel, the others nothing of use. Begins
+/// after a sync with s.largest at INT_MIN, and leaves it so.
+template <typename TInput, typename TState>
+__device__ float pool_slice(TallWindowStorage& s, int first_channel) {
+  using Config = TallWindowConfig;
+  constexpr int kPartsEach = Config::kPartsEach;
+  const int rank = static_cast<int>(threadIdx.x), first_part = rank / 32 * kPartsEach, c = rank % 32;
+  PoolBlock<TInput, TState, 1> parts[kPartsEach];
 #pragma unroll
   for (int i = 0; i < kPartsEach; ++i) parts[i].read(s.rows + (first_part + i) * kSumRows, first_channel + c);
-  Numbers<kEach> largest = parts[0].largest();
+  Numbers<1> largest = parts[0].largest();
 #pragma unroll
-  for (int i = 1; i < kPartsEach; ++i) {
-    const Numbers<kEach> other = parts[i].largest();
-#pragma unroll
-    for (int e = 0; e < kEach; ++e) largest.at[e] = fmaxf(largest.at[e], other.at[e]);
-  }
-#pragma unroll
-  for (int e = 0; e < kEach; ++e) atomicMax(&s.largest[c + e], ordered_bits(__float_as_int(largest.at[e])));
+  for (int i = 1; i < kPartsEach; ++i) largest.at[0] = fmaxf(largest.at[0], parts[i].largest().at[0]);
+  atomicMax(&s.largest[c], ordered_bits(__float_as_int(largest.at[0])));
   __syncthreads();
-#pragma unroll
-  for (int e = 0; e < kEach; ++e) largest.at[e] = __int_as_float(ordered_bits(s.largest[c + e]));
+  largest.at[0] = __int_as_float(ordered_bits(s.largest[c]));
 #pragma unroll
   for (int i = 0; i < kPartsEach; ++i) {
-    Numbers<kEach> weights = {}, sums = {};
+    Numbers<1> weights = {}, sums = {};
     parts[i].sum(largest, weights, sums);
-#pragma unroll
-    for (int e = 0; e < kEach; ++e) {
-      s.weights[first_part + i][c + e] = weights.at[e];
-      s.sums[first_part + i][c + e] = sums.at[e];
-    }
+    s.weights[first_part + i][c] = weights.at[0];
+    s.sums[first_part + i][c] = sums.at[0];
   }
   __syncthreads();
-  if (rank >= kSlice) return 0.0F;
+  if (rank >= Config::kSlice) return 0.0F;
   s.largest[rank] = INT_MIN;
   // Rows that are not there add +0, which leaves the sums as they are: they begin at +0.
   float all_weights = 0, all_sums = 0;
@@ -105,9 +93,8 @@ __device__ float pool_slice(TallWindowStorage<kSlice>& s, int first_channel) {
 }
 
 /// Finds the rows of the entry that a token completes. Ends with a sync.
-template <int kSlice>
-__device__ void find_entry(const CompressorParams& p, std::int64_t token, TallWindowStorage<kSlice>& s) {
-  using Threads = Team<tall_threads(kSlice)>;
+__device__ inline void find_entry(const CompressorParams& p, std::int64_t token, TallWindowStorage& s) {
+  using Threads = Team<kTallThreads>;
   const std::int64_t slot = p.kv_slots[token];
   const TokenPlace place = place_token(p, token);
   const bool replaces = may_replace_pooled_rows(p, place);
@@ -119,25 +106,25 @@ __device__ void find_entry(const CompressorParams& p, std::int64_t token, TallWi
 }
 
 /// Saves what goes where the entry's rows of one slice lay.
-template <typename TInput, typename TState, int kSlice>
-__device__ __noinline__ void replace_slice(const CompressorParams& p, const TallWindowStorage<kSlice>& s,
-                                           int first_channel) {
-  for (int i = static_cast<int>(threadIdx.x); i < s.now.count * kSlice; i += tall_threads(kSlice)) {
-    const int k = i / kSlice;
+template <typename TInput, typename TState>
+__device__ __noinline__ void replace_slice(const CompressorParams& p, const TallWindowStorage& s, int first_channel) {
+  for (int i = static_cast<int>(threadIdx.x); i < s.now.count * TallWindowConfig::kSlice; i += kTallThreads) {
+    const int k = i / TallWindowConfig::kSlice;
     if (s.replacing[k] < 0) continue;
     const std::int64_t position = s.now.group + p.ratio - s.now.count + k;
     replace_pooled_row<TInput, TState>(p, s.replacing[k], s.rows[k], column_of(p, position, s.now.group),
-                                       first_channel + i % kSlice);
+                                       first_channel + i % TallWindowConfig::kSlice);
   }
 }
 
-template <typename TInput, typename TState, int kSlice>
-__global__ void __launch_bounds__(TallWindowConfig<kSlice>::kThreads, TallWindowConfig<kSlice>::kBlocksAnSm)
+template <typename TInput, typename TState>
+__global__ void __launch_bounds__(TallWindowConfig::kThreads, TallWindowConfig::kBlocksAnSm)
     tall_window_kernel(const __grid_constant__ StepParams step) {
-  using Config = TallWindowConfig<kSlice>;
+  using Config = TallWindowConfig;
   using Threads = Team<Config::kThreads>;
-  __shared__ __align__(16) unsigned char storage[sizeof(TallWindowStorage<kSlice>)];
-  auto& s = *reinterpret_cast<TallWindowStorage<kSlice>*>(storage);
+  constexpr int kSlice = Config::kSlice;
+  __shared__ __align__(16) unsigned char storage[sizeof(TallWindowStorage)];
+  auto& s = *reinterpret_cast<TallWindowStorage*>(storage);
   const CompressorParams& p = step.p;
   begin_dependent();
   const BlockRole role = block_role(step);

@@ -11,27 +11,16 @@ namespace {
 
 constexpr int kMostBlocks = 16;  // of a cluster; more than 8 is up to the device
 
-template <int kSlice>
-void launch(const StepParams& step, const StepGrid& grid) {
-  dispatch_dtypes(step.p.input_dtype, step.p.state_dtype, [&](auto input, auto state) {
-    core::Launch how{"tall_window_kernel", grid.blocks, tall_threads(kSlice), 0, grid.stream};
-    how.cluster = grid.cluster;
-    how.dependent = grid.dependent;
-    core::launch(how, tall_window_kernel<decltype(input), decltype(state), kSlice>, step);
-  });
-}
-
 // Clusters of so many blocks that fit on the device at once; 0 if it cannot have such clusters.
-template <int kSlice>
 std::int64_t clusters_at_once(int cluster) {
   // The kernels for other dtypes take as much room.
-  constexpr auto kKernel = tall_window_kernel<float, float, kSlice>;
+  constexpr auto kKernel = tall_window_kernel<float, float>;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(cluster));
-  config.blockDim = dim3(tall_threads(kSlice));
+  config.blockDim = dim3(kTallThreads);
   config.attrs = &attribute;
   config.numAttrs = 1;
   int clusters = 0;
@@ -40,48 +29,46 @@ std::int64_t clusters_at_once(int cluster) {
   return 0;
 }
 
-template <int kSlice>
 void allow_large_clusters() {
   for (const DType input : {DType::kFloat32, DType::kBFloat16}) {
     for (const DType state : {DType::kFloat32, DType::kBFloat16}) {
       dispatch_dtypes(input, state, [](auto input_value, auto state_value) {
-        TAMIS_CUDA_CHECK(cudaFuncSetAttribute(tall_window_kernel<decltype(input_value), decltype(state_value), kSlice>,
+        TAMIS_CUDA_CHECK(cudaFuncSetAttribute(tall_window_kernel<decltype(input_value), decltype(state_value)>,
                                               cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
       });
     }
   }
 }
 
-template <int kSlice>
-TallLimits limits(std::int64_t head_dim, const core::Gpu& gpu, int device) {
-  if (gpu.compute_capability < 90) return {1, TallWindowConfig<kSlice>::kBlocksAnSm * gpu.num_sms};
+}  // namespace
+
+TallLimits tall_limits(std::int64_t head_dim, const core::Gpu& gpu, int device) {
+  if (gpu.compute_capability < 90) return {1, TallWindowConfig::kBlocksAnSm * gpu.num_sms};
   static std::atomic<std::uint64_t> prepared{0};
   // [device][blocks]: clusters at once, plus 1; 0 is not asked yet.
   static std::array<std::array<std::atomic<std::int32_t>, kMostBlocks + 1>, core::kMaxGpus> asked{};
-  for (int cluster = static_cast<int>(std::min<std::int64_t>(kMostBlocks, head_dim / kSlice)); cluster > 1;
-       cluster /= 2) {
+  for (int cluster = static_cast<int>(std::min<std::int64_t>(kMostBlocks, head_dim / TallWindowConfig::kSlice));
+       cluster > 1; cluster /= 2) {
     auto& known = asked[static_cast<std::size_t>(device)][static_cast<std::size_t>(cluster)];
     std::int32_t groups = known.load(std::memory_order_acquire) - 1;
     if (groups < 0) {
       const core::DeviceGuard guard(device);
-      core::once_per_device(prepared, device, [] { allow_large_clusters<kSlice>(); });
-      groups = static_cast<std::int32_t>(clusters_at_once<kSlice>(cluster));
+      core::once_per_device(prepared, device, [] { allow_large_clusters(); });
+      groups = static_cast<std::int32_t>(clusters_at_once(cluster));
       known.store(groups + 1, std::memory_order_release);
     }
     if (groups > 0) return {cluster, groups};
   }
-  return {1, TallWindowConfig<kSlice>::kBlocksAnSm * gpu.num_sms};
+  return {1, TallWindowConfig::kBlocksAnSm * gpu.num_sms};
 }
 
-}  // namespace
-
-TallLimits tall_limits(int slice, std::int64_t head_dim, const core::Gpu& gpu, int device) {
-  return slice == 64 ? limits<64>(head_dim, gpu, device) : limits<32>(head_dim, gpu, device);
-}
-
-void launch_tall_window(const StepParams& step, const StepGrid& grid, int slice) {
-  if (slice == 64) launch<64>(step, grid);
-  else launch<32>(step, grid);
+void launch_tall_window(const StepParams& step, const StepGrid& grid) {
+  dispatch_dtypes(step.p.input_dtype, step.p.state_dtype, [&](auto input, auto state) {
+    core::Launch how{"tall_window_kernel", grid.blocks, kTallThreads, 0, grid.stream};
+    how.cluster = grid.cluster;
+    how.dependent = grid.dependent;
+    core::launch(how, tall_window_kernel<decltype(input), decltype(state)>, step);
+  });
 }
 
 }  // namespace tamis::compressor_cuda
