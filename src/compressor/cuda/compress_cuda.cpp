@@ -60,8 +60,8 @@ StepPlan make_plan(const CompressorParams& p, CompressAlgorithm forced, int devi
     case CompressAlgorithm::kTallWindow: {
       const TallLimits limits = tall_limits(p.head_dim, gpu, device);
       plan.cluster = limits.cluster;
-      const std::int64_t on_average = p.tokens / p.ratio;
-      plan.pool_groups = pool_groups(p, entries, std::min(limits.groups, std::max(kTallFewGroups, on_average)));
+      const std::int64_t likely = 2 * (p.tokens / p.ratio);  // entries: twice those of an average step
+      plan.pool_groups = pool_groups(p, entries, std::min(limits.groups, std::max(kTallFewGroups, likely)));
       break;
     }
     case CompressAlgorithm::kAnyWindow:
