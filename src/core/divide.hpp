@@ -22,7 +22,7 @@ constexpr int log2(std::int64_t power_of_two) {
 #endif
 }
 
-[[gnu::noinline]] constexpr std::int64_t any_quotient(std::int64_t n, std::int64_t d) {
+constexpr std::int64_t any_quotient(std::int64_t n, std::int64_t d) {
   if (((n | d) >> 32) == 0) return static_cast<std::uint32_t>(n) / static_cast<std::uint32_t>(d);
   return n / d;
 }

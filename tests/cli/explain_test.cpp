@@ -269,7 +269,7 @@ TEST(ExplainCompressor, Refusals) {
 
 TEST(ExplainCompressor, WithoutAStepTheWholeTables) {
   EXPECT_GE(explain("compressor")["rules"].size(), 3U);
-  EXPECT_EQ(explain("compressor")["cuda_rules"].size(), 5U);
+  EXPECT_EQ(explain("compressor")["cuda_rules"].size(), 4U);
   expect_text("compressor", {"on the CPU:", "on CUDA, one launch a step:", "short_window", "any_window"});
 }
 

@@ -107,7 +107,7 @@ __device__ inline float rms_factor(const float* entry, std::int64_t d, float eps
 /// @param position  The entry's own: the first of its group, inside the cos/sin table.
 /// @param entry     [d], the pooled values, in shared memory or the team's part of the workspace; overwritten.
 template <typename Threads>
-__device__ void finish_entry(const StepParams& step, std::int64_t position, std::int64_t slot,
+__device__ __noinline__ void finish_entry(const StepParams& step, std::int64_t position, std::int64_t slot,
                                           float* entry) {
   const CompressorParams& p = step.p;
   const std::int64_t d = p.head_dim, nope = d - ops::kRopeDims;

@@ -24,6 +24,10 @@ struct TallLimits {
 };
 TallLimits tall_limits(std::int64_t head_dim, const core::Gpu& gpu, int device);
 
+/// For tests: most blocks of a cluster from now on, at most 16. More than 8 is not portable, and synccheck of
+/// compute-sanitizer 2025.3 makes such a launch fail by itself.
+void set_most_cluster_blocks(int blocks);
+
 /// How the kernel of a step is launched, beside what it gets itself.
 struct StepGrid {
   std::int64_t blocks = 0;  // step.pool_blocks that pool, the others save

@@ -11,6 +11,11 @@ namespace {
 
 constexpr int kMostBlocks = 16;  // of a cluster; more than 8 is up to the device
 
+std::atomic<int>& most_blocks() {
+  static std::atomic<int> blocks{kMostBlocks};
+  return blocks;
+}
+
 // Clusters of so many blocks that fit on the device at once; 0 if it cannot have such clusters.
 std::int64_t clusters_at_once(int cluster) {
   // The kernels for other dtypes take as much room.
@@ -47,8 +52,8 @@ TallLimits tall_limits(std::int64_t head_dim, const core::Gpu& gpu, int device) 
   static std::atomic<std::uint64_t> prepared{0};
   // [device][blocks]: clusters at once, plus 1; 0 is not asked yet.
   static std::array<std::array<std::atomic<std::int32_t>, kMostBlocks + 1>, core::kMaxGpus> asked{};
-  for (int cluster = static_cast<int>(std::min<std::int64_t>(kMostBlocks, head_dim / TallWindowConfig::kSlice));
-       cluster > 1; cluster /= 2) {
+  const std::int64_t most = std::min<std::int64_t>(most_blocks(), head_dim / TallWindowConfig::kSlice);
+  for (int cluster = static_cast<int>(most); cluster > 1; cluster /= 2) {
     auto& known = asked[static_cast<std::size_t>(device)][static_cast<std::size_t>(cluster)];
     std::int32_t groups = known.load(std::memory_order_acquire) - 1;
     if (groups < 0) {
@@ -61,6 +66,8 @@ TallLimits tall_limits(std::int64_t head_dim, const core::Gpu& gpu, int device) 
   }
   return {1, TallWindowConfig::kBlocksAnSm * gpu.num_sms};
 }
+
+void set_most_cluster_blocks(int blocks) { most_blocks() = std::min(blocks, kMostBlocks); }
 
 void launch_tall_window(const StepParams& step, const StepGrid& grid) {
   dispatch_dtypes(step.p.input_dtype, step.p.state_dtype, [&](auto input, auto state) {
