@@ -1,7 +1,6 @@
 // Pool, finish, save, each with a grid over all tokens whose blocks leave where their token completes nothing.
-// Work split: save a warp a token; pool a block for 128 channels of a token; finish a block a token.
-// Bound by:   reading the rows once, for short steps by the launches.
-// Sync:       between launches.
+// Work split: save a warp for 256 channels of a token; pool a block for 128 channels of a token; finish a block a
+// token. Bound by:   reading the rows once, for short steps by the launches. Sync:       between launches.
 
 #include "bench/cuda/three_launches.hpp"
 #include "compressor/cuda/any_window.cuh"

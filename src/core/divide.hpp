@@ -7,8 +7,7 @@ namespace tamis::core {
 
 // Division of numbers that are not negative, by one that is positive. Almost all divisors of this library (ratios,
 // pages, blocks) are powers of two and almost all numbers have 32 bits, for which it takes a fraction of the
-// instructions on a GPU and of the time on many processors. What is rare is kept out of line: code that is not run need
-// not be fetched.
+// instructions on a GPU and of the time on many processors.
 
 namespace divide_detail {
 

@@ -28,8 +28,7 @@ constexpr std::int64_t kBlockRows = kSumRows;
 // a * b + c, rounded once. Targets without the instruction take it lane by lane, so that all have the same bits.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V fused(D d, V a, V b, V c) {
-#if HWY_TARGET == HWY_SSE2 || HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SCALAR || \
-    HWY_TARGET == HWY_EMU128
+#if !HWY_NATIVE_FMA
   HWY_ALIGN float lanes[3][hn::MaxLanes(d)];
   hn::Store(a, d, lanes[0]);
   hn::Store(b, d, lanes[1]);
@@ -154,7 +153,8 @@ void pool_few_rows(D d, const PoolWindow& w, std::int64_t begin, std::int64_t en
       weights = hn::Add(weights, weight);
       sums = fused(d, weight, value_of(d, w, k, c, input, state), sums);
     }
-    hn::StoreU(hn::Div(sums, weights), d, out + c);
+    // As more blocks are: 0 is added to the one there is, which makes -0 (of products that are too small) +0.
+    hn::StoreU(hn::Div(hn::Add(hn::Zero(d), sums), weights), d, out + c);
   }
 }
 

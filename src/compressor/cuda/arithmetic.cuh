@@ -40,7 +40,7 @@ __device__ inline std::uint32_t bf16_pair(float low, float high) {
   return core::float_to_bf16(low) | static_cast<std::uint32_t>(core::float_to_bf16(high)) << 16;
 }
 
-/// Bits of 1, 2 or 4 neighbouring numbers as they lie in memory, kept until they are needed, so that many loads can be
+/// Bits of 1 or 4 neighbouring numbers as they lie in memory, kept until they are needed, so that many loads can be
 /// under way.
 template <typename T, int kCount>
 struct Raw;
@@ -57,11 +57,6 @@ struct Raw<float, 4> {
   }
 };
 template <>
-struct Raw<float, 2> {
-  uint2 bits;
-  __device__ Numbers<2> value() const { return {__uint_as_float(bits.x), __uint_as_float(bits.y)}; }
-};
-template <>
 struct Raw<__nv_bfloat16, 4> {
   uint2 bits;
   __device__ Numbers<4> value() const {
@@ -69,12 +64,6 @@ struct Raw<__nv_bfloat16, 4> {
             __uint_as_float(bits.y & 0xFFFF0000U)};
   }
 };
-template <>
-struct Raw<__nv_bfloat16, 2> {
-  std::uint32_t bits;
-  __device__ Numbers<2> value() const { return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xFFFF0000U)}; }
-};
-
 /// The same number kCount times.
 template <typename T, int kCount>
 __device__ Raw<T, kCount> make_raw(float value) {
@@ -84,8 +73,7 @@ __device__ Raw<T, kCount> make_raw(float value) {
     return {number};
   } else {
     const std::uint32_t bits = sizeof(T) == 4 ? __float_as_uint(value) : bf16_pair(value, value);
-    if constexpr (sizeof(T) * kCount == 4) return {bits};
-    else if constexpr (sizeof(T) * kCount == 8) return {make_uint2(bits, bits)};
+    if constexpr (sizeof(T) * kCount == 8) return {make_uint2(bits, bits)};
     else return {make_uint4(bits, bits, bits, bits)};
   }
 }

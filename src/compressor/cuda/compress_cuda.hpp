@@ -15,7 +15,7 @@ namespace tamis::compressor_cuda {
 /// How a step is laid out over the device. A function of shapes, dtypes, alignment and device.
 struct StepPlan {
   const compressor::CompressorCudaRule* rule = nullptr;
-  std::int64_t pool_groups = 0;  // blocks, or clusters of blocks, that pool an entry each at a time
+  std::int64_t pool_groups = 0;  // teams that pool an entry each at a time: blocks, clusters of blocks, or warps
   int cluster = 1;               // blocks
   std::size_t workspace_bytes = 0;
 };

@@ -9,15 +9,9 @@
 
 namespace tamis::compressor_cuda {
 
-/// find_window() as the CPU has it, by one thread. Rare, and out of line for it.
-__device__ inline void find_rows_in_order(const CompressorParams& p, std::int64_t token, const TokenPlace& place,
-                                          PoolRow* rows) {
-  find_window(p, token, place, rows);
-}
-
 /// Finds the rows of the entry completed by `token`, by a team. Row k of rows[] is that of position window_begin() + k;
-/// null pointers where it is left out, and behind the last one. Returns how many there are. Ends with a sync.
-/// @param rows       [capacity] in shared memory; at least window().
+/// null pointers where it is left out. Returns how many there are. Ends with a sync.
+/// @param rows       [max(window(), capacity)] in shared memory; null pointers from the last row up to capacity, too.
 /// @param replacing  [window()] in shared memory, or null: token whose row goes where a row of the state is, -1 if
 /// none.
 /// @param scratch    [kWarps] in shared memory.
@@ -51,7 +45,7 @@ __device__ int find_rows(const CompressorParams& p, std::int64_t token, const To
   // 2. Padding in between: one thread walks as the CPU does.
   if (unbroken < static_cast<unsigned>(count) && token - unbroken >= place.chunk_begin) {
     if (Threads::rank() == 0) {
-      find_rows_in_order(p, token, place, rows);
+      find_window(p, token, place, rows);
     }
     Threads::sync();
   }

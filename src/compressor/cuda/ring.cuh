@@ -30,8 +30,8 @@ __device__ inline std::int64_t last_position(const CompressorParams& p, const To
 }
 
 /// Whether an entry of this step pools what lies where a half (0: A, or the only one; 1: B) of this token's row goes,
-/// and therefore saves it. The token is one that is saved, not replaced by a later one of the step. Asked where
-/// may_replace_pooled_rows(), which is rare: kept out of line, so that its instructions are not fetched.
+/// and therefore saves it. The token is one that is saved, not replaced by a later one of the step. Only asked
+/// where may_replace_pooled_rows().
 __device__ inline bool is_saved_by_entry(const CompressorParams& p, const TokenPlace& place, int half) {
   const std::int64_t first = first_position(p, place);
   if (place.position < first) return false;  // positions that do not ascend

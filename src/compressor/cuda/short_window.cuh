@@ -91,7 +91,9 @@ __global__ void __launch_bounds__(kShortThreads, ShortWindowConfig<kHeadDim>::kB
       Numbers<Config::kEach> weights = {}, sums = {};
       window.sum(window.largest(), weights, sums);
 #pragma unroll
-      for (int i = 0; i < Config::kEach; ++i) sums.at[i] = __fdiv_rn(sums.at[i], weights.at[i]);
+      for (int i = 0; i < Config::kEach; ++i) {
+        sums.at[i] = __fdiv_rn(__fadd_rn(0.0F, sums.at[i]), weights.at[i]);  // the sum of blocks: of one
+      }
       store_numbers(sums, s.entry + c);
     }
     if (replaces) replace_channels<TInput, TState>(p, place.position, s, c);

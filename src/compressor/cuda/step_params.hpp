@@ -12,9 +12,9 @@ namespace tamis::compressor_cuda {
 struct StepParams {
   compressor::CompressorParams p;
   bool pool = true;                   // false: no block pools
-  std::int64_t first_pool_block = 0;  // blocks in front of and behind those that pool save
+  std::int64_t first_pool_block = 0;  // the blocks in front of those that pool, or else behind them, save
   std::int64_t pool_blocks = 0;
-  std::int64_t pool_groups = 0;  // blocks, or clusters of blocks, among them
+  std::int64_t pool_groups = 0;  // teams among them: blocks, clusters of blocks, or warps, each with an entry at a time
   float* entries = nullptr;      // workspace: [pool_blocks, d], where an entry does not fit in shared memory
   float hadamard_factor = 0;     // head_dim^-0.5
   bool cache_aligned = false;    // entries of the cache begin at multiples of 4 bytes

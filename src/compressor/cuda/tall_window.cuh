@@ -82,7 +82,7 @@ __device__ float pool_slice(TallWindowStorage& s, int first_channel) {
   __syncthreads();
   if (rank >= Config::kSlice) return 0.0F;
   s.largest[rank] = INT_MIN;
-  // Rows that are not there add +0, which leaves the sums as they are: they begin at +0.
+  // Blocks without rows add +0, which leaves the sums as they are: they begin at +0.
   float all_weights = 0, all_sums = 0;
 #pragma unroll
   for (int k = 0; k < Config::kParts; ++k) {
@@ -111,7 +111,7 @@ __device__ __noinline__ void replace_slice(const CompressorParams& p, const Tall
   for (int i = static_cast<int>(threadIdx.x); i < s.now.count * TallWindowConfig::kSlice; i += kTallThreads) {
     const int k = i / TallWindowConfig::kSlice;
     if (s.replacing[k] < 0) continue;
-    const std::int64_t position = s.now.group + p.ratio - s.now.count + k;
+    const std::int64_t position = s.now.group - s.now.count + p.ratio + k;
     replace_pooled_row<TInput, TState>(p, s.replacing[k], s.rows[k], column_of(p, position, s.now.group),
                                        first_channel + i % TallWindowConfig::kSlice);
   }
