@@ -24,8 +24,8 @@ struct TallLimits {
 };
 TallLimits tall_limits(std::int64_t head_dim, const core::Gpu& gpu, int device);
 
-/// For tests: most blocks of a cluster from now on, at most 16. More than 8 is not portable, and synccheck of
-/// compute-sanitizer 2025.3 makes such a launch fail by itself.
+/// For tests: most blocks of a cluster from now on, at most 16. More than 8 is not portable, and under synccheck of
+/// compute-sanitizer 2025.3 such a launch of this kernel fails (docs/design/2026-12-compressor-cuda.md).
 void set_most_cluster_blocks(int blocks);
 
 /// How the kernel of a step is launched, beside what it gets itself.
