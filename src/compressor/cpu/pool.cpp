@@ -1,6 +1,6 @@
 // Pools the rows of one compressed entry, and saves state rows:
 //   out[c] = sum_k exp(g_k[c] - max g[c]) * v_k[c] / sum_k exp(g_k[c] - max g[c])
-// Work split: up to kBlockRows rows (C4) are pooled a vector of channels at a time, everything read once. More rows
+// Work split: up to kSumRows rows (C4) are pooled a vector of channels at a time, everything read once. More rows
 //             (C128) take two passes over blocks of rows, each row read from end to end: rows are a multiple of 4 KiB
 //             apart, and a tall narrow tile of them would fall into a few sets of the L1 cache and defeat prefetching.
 // Bound by:   memory where the rows come from there; else by exp, 14 instructions a vector.
@@ -22,8 +22,6 @@ HWY_BEFORE_NAMESPACE();
 namespace tamis::compressor {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-constexpr std::int64_t kBlockRows = kSumRows;
 
 // a * b + c, rounded once. Targets without the instruction take it lane by lane, so that all have the same bits.
 template <class D, class V = hn::Vec<D>>
@@ -133,12 +131,12 @@ HWY_INLINE Vec<D> value_of(D d, const PoolWindow& w, std::int64_t k, std::int64_
   return round_to(d, load(d, w.rows[k].value, c, input), state);
 }
 
-// A window of at most kBlockRows rows. Should a gate be NaN, its weight is NaN whatever the maximum becomes.
+// A window of at most kSumRows rows. Should a gate be NaN, its weight is NaN whatever the maximum becomes.
 template <class D, typename TInput, typename TState>
 void pool_few_rows(D d, const PoolWindow& w, std::int64_t begin, std::int64_t end, float* out, TInput input,
                    TState state) {
   for (std::int64_t c = begin; c < end; c += static_cast<std::int64_t>(hn::Lanes(d))) {
-    Vec<D> gates[kBlockRows];
+    Vec<D> gates[kSumRows];
     auto largest = hn::Set(d, -std::numeric_limits<float>::infinity());
     for (std::int64_t k = 0; k < w.all_rows; ++k) {
       if (w.rows[k].value == nullptr) continue;
@@ -168,8 +166,8 @@ void pool_many_rows(D d, const PoolWindow& w, std::int64_t begin, std::int64_t e
     hn::StoreU(hn::Zero(d), d, out + c);
   }
   // 1. The largest gate of each channel.
-  for (std::int64_t first = 0; first < w.all_rows; first += kBlockRows) {
-    const std::int64_t last = std::min(w.all_rows, first + kBlockRows);
+  for (std::int64_t first = 0; first < w.all_rows; first += kSumRows) {
+    const std::int64_t last = std::min(w.all_rows, first + kSumRows);
     for (std::int64_t c = begin; c < end; c += lanes) {
       auto most = hn::LoadU(d, largest + c);
       for (std::int64_t k = first; k < last; ++k) {
@@ -179,8 +177,8 @@ void pool_many_rows(D d, const PoolWindow& w, std::int64_t begin, std::int64_t e
     }
   }
   // 2. Weights and the two sums, block by block; the gates come from L2 this time.
-  for (std::int64_t first = 0; first < w.all_rows; first += kBlockRows) {
-    const std::int64_t last = std::min(w.all_rows, first + kBlockRows);
+  for (std::int64_t first = 0; first < w.all_rows; first += kSumRows) {
+    const std::int64_t last = std::min(w.all_rows, first + kSumRows);
     for (std::int64_t c = begin; c < end; c += lanes) {
       const auto most = hn::LoadU(d, largest + c);
       auto sum_weights = hn::Zero(d);
@@ -205,7 +203,7 @@ void pool_range(const PoolWindow& w, std::int64_t channels, float* scratch, floa
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> one;
   const std::int64_t whole = channels - channels % static_cast<std::int64_t>(hn::Lanes(d));
-  if (w.all_rows <= kBlockRows) {
+  if (w.all_rows <= kSumRows) {
     pool_few_rows(d, w, 0, whole, out, input, state);
     pool_few_rows(one, w, whole, channels, out, input, state);
   } else {

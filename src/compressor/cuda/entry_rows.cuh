@@ -12,8 +12,7 @@ namespace tamis::compressor_cuda {
 /// Finds the rows of the entry completed by `token`, by a team. Row k of rows[] is that of position window_begin() + k;
 /// null pointers where it is left out. Returns how many there are. Ends with a sync.
 /// @param rows       [max(window(), capacity)] in shared memory; null pointers from the last row up to capacity, too.
-/// @param replacing  [window()] in shared memory, or null: token whose row goes where a row of the state is, -1 if
-/// none.
+/// @param replacing  [window()] in shared memory, or null: token whose row goes where a row of the state is, or -1.
 /// @param scratch    [kWarps] in shared memory.
 template <typename Threads>
 __device__ int find_rows(const CompressorParams& p, std::int64_t token, const TokenPlace& place, PoolRow* rows,

@@ -35,7 +35,7 @@ __device__ inline void prefetch_factors(const CompressorParams& p, std::int64_t 
   for (int line = lane - kAngleLines; line * kLine < p.head_dim; line += 32) {
     const float* angles = p.cos_sin + position * p.cos_sin_stride;
     const float* at = line < 0 ? angles + (line + kAngleLines) * kLine : p.norm_weight + line * kLine;
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(at));
+    core::prefetch(at);
   }
 }
 

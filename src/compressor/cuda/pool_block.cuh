@@ -8,7 +8,7 @@
 
 #include "compressor/cuda/arithmetic.cuh"
 #include "compressor/window.hpp"
-#include "core/cuda/cluster.cuh"
+#include "core/cuda/shared_address.cuh"
 
 namespace tamis::compressor_cuda {
 

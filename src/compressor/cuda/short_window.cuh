@@ -42,7 +42,8 @@ struct ShortWindowStorage {
   alignas(16) float entry[kHeadDim];
 };
 
-/// Saves what goes where the entry's rows lay, by the thread that has read these channels.
+/// Saves what goes where the entry's rows lay, by the thread that has read these channels. Rare, and out of line to
+/// keep its registers out of pooling.
 template <typename TInput, typename TState, int kHeadDim>
 __device__ __noinline__ void replace_channels(const CompressorParams& p, std::int64_t position,
                                               const ShortWindowStorage<kHeadDim>& s, int c) {

@@ -7,6 +7,7 @@
 #include "compressor/cuda/step_params.hpp"
 #include "compressor/cuda/team.cuh"
 #include "compressor/window.hpp"
+#include "core/cuda/prefetch.cuh"
 
 namespace tamis::compressor_cuda {
 
@@ -47,8 +48,8 @@ __device__ inline void prefetch_blocks(const CompressorParams& p, std::int64_t r
   if (last >= p.max_blocks) return;
   const std::int32_t* row = p.state_table + request * p.state_table_stride;
   const std::int64_t first = core::quotient(compressor::window_begin(p, position), p.block_size);
-  asm volatile("prefetch.global.L1 [%0];" ::"l"(row + first));
-  asm volatile("prefetch.global.L1 [%0];" ::"l"(row + last));
+  core::prefetch(row + first);
+  core::prefetch(row + last);
 }
 
 /// Whether a team has anything to do for a token: it completes an entry, and that is written or decides about rows of

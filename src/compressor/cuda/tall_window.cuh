@@ -1,13 +1,11 @@
 #pragma once
 
 // C128: an entry pools at most 128 rows, two blocks of kSumRows of them a warp, in registers.
-// Work split: slices of 32 channels, dealt to the blocks of a cluster, which share an entry (before sm_90: one
-// block
+// Work split: slices of 32 channels, dealt to the blocks of a cluster, which share an entry (before sm_90: one block
 //             takes all slices). The blocks of other clusters save.
 // Bound by:   reading the rows once; for one entry by latency: places, rows, exp, two barriers, norm.
-// Sync:       within the block. The slices of an entry are sent to one block of the cluster, another one for each
-// entry,
-//             which waits for them and finishes. No cluster waits for another.
+// Sync:       within the block. The slices of an entry are sent to one block of the cluster, which waits for them and
+//             finishes; blocks take turns at that. No cluster waits for another.
 // Definition: compressor/reference.hpp.   Why this way: docs/design/2026-12-compressor-cuda.md.
 
 #include <cooperative_groups.h>
@@ -105,7 +103,7 @@ __device__ inline void find_entry(const CompressorParams& p, std::int64_t token,
   find_rows<Threads>(p, token, place, s.rows, compressor::kTallRows, replaces ? s.replacing : nullptr, s.scratch);
 }
 
-/// Saves what goes where the entry's rows of one slice lay.
+/// Saves what goes where the entry's rows of one slice lay. Rare, and out of line to keep its registers out of pooling.
 template <typename TInput, typename TState>
 __device__ __noinline__ void replace_slice(const CompressorParams& p, const TallWindowStorage& s, int first_channel) {
   for (int i = static_cast<int>(threadIdx.x); i < s.now.count * TallWindowConfig::kSlice; i += kTallThreads) {

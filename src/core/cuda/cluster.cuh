@@ -6,11 +6,9 @@
 
 #include <cstdint>
 
-namespace tamis::core {
+#include "core/cuda/shared_address.cuh"
 
-__device__ inline std::uint32_t shared_address(const void* in_shared) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(in_shared));
-}
+namespace tamis::core {
 
 #if __CUDA_ARCH__ >= 900
 

@@ -5,11 +5,14 @@
 
 #include <cstdint>
 
+#include "core/cuda/shared_address.cuh"
 #include "topk/cuda/kth_best.cuh"
 #include "topk/cuda/row.cuh"
 #include "topk/cuda/sample.cuh"
 
 namespace tamis::topk_cuda {
+
+using core::shared_address;
 
 /// Winners a row that these kernels can hold apart from the candidates.
 inline constexpr std::uint32_t kFilterMaxK = 4096;
@@ -75,10 +78,6 @@ __device__ inline std::uint32_t kept(std::uint32_t value) {
   return value;
 }
 __device__ inline float kept(float value) { return __uint_as_float(kept(__float_as_uint(value))); }
-
-__device__ inline std::uint32_t shared_address(const void* shared) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-}
 
 /// A warp's tiles between global memory and registers: asynchronous copies into shared memory, which need neither
 /// registers nor L1 while they are on their way. (L1 is what shared memory leaves of it: with 2 x 113 KiB taken, loads
