@@ -166,8 +166,8 @@ std::size_t compress_workspace_bytes(const CompressArgs& args);
 /// The same bits on the CPU and on CUDA, NaN excepted, which is NaN on both (in MXFP4, which has none, a 6 of either
 /// sign). Does not allocate. On CUDA one launch, asynchronous on `stream`, safe under graph capture: nothing that the
 /// host knows of this step's positions is kept in the graph. Blocks wait at most for others of their own cluster, which
-/// are on the chip together. From sm_90 on a programmatic dependent launch behind it may begin at once: as always it has
-/// to wait (griddepcontrol.wait) before it touches what this call reads or writes.
+/// are on the chip together. From sm_90 on a programmatic dependent launch behind it may begin at once: as always it
+/// has to wait (griddepcontrol.wait) before it touches what this call reads or writes.
 /// @throws Error kInvalidArgument on shape, dtype, layout, device or workspace mismatch, kUnsupported if an argument is
 /// on a device that this build has no code for or a forced algorithm cannot serve the call, kDeviceError if there is no
 /// such device.
