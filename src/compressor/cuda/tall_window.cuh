@@ -34,7 +34,7 @@ struct TallWindowConfig {
 
 /// What is known of the entry at work, in shared memory: registers are short while its rows are pooled.
 struct EntryAtWork {
-  std::int64_t token, group, slot;
+  std::int64_t group, slot;
   int count;  // rows
   bool writes, replaces;
 };
@@ -98,7 +98,7 @@ __device__ inline void find_entry(const CompressorParams& p, std::int64_t token,
   const bool replaces = may_replace_pooled_rows(p, place);
   if (Threads::rank() == 0) {
     const int count = static_cast<int>(place.position - window_begin(p, place.position)) + 1;
-    s.now = {token, group_of(p, place.position), slot, count, writes_entry(p, slot, place.position), replaces};
+    s.now = {group_of(p, place.position), slot, count, writes_entry(p, slot, place.position), replaces};
   }
   find_rows<Threads>(p, token, place, s.rows, compressor::kTallRows, replaces ? s.replacing : nullptr, s.scratch);
 }
