@@ -69,7 +69,9 @@ __global__ void __launch_bounds__(AnyWindowConfig::kThreads)
     any_window_kernel(const __grid_constant__ StepParams step) {
   using Threads = Team<AnyWindowConfig::kThreads>;
   extern __shared__ __align__(8) unsigned char dynamic_shared[];
-  __shared__ std::uint32_t found[Threads::kWarps], scratch[Threads::kWarps];
+  __shared__ PooledTokens<Threads> pooled;
+  __shared__ std::uint32_t scratch[Threads::kWarps];
+  __shared__ EntryAtWork now;
   const CompressorParams& p = step.p;
   begin_dependent();
   const BlockRole role = block_role(step);
@@ -81,22 +83,19 @@ __global__ void __launch_bounds__(AnyWindowConfig::kThreads)
   auto* replacing = reinterpret_cast<std::int32_t*>(rows + p.window());
   float* entry = step.entries != nullptr ? step.entries + role.pools * p.head_dim
                                          : reinterpret_cast<float*>(replacing + p.window());
-  for_pooled_tokens<Threads>(p, role.pools, step.pool_groups, found, [&](std::int64_t token) {
-    const TokenPlace place = place_token(p, token);
-    const bool replaces = may_replace_pooled_rows(p, place);
-    const int count = find_rows<Threads>(p, token, place, rows, 0, replaces ? replacing : nullptr, scratch);
-    const std::int64_t slot = p.kv_slots[token];
-    const bool writes = writes_entry(p, slot, place.position);
+  for_pooled_tokens<1>(p, role.pools, step.pool_groups, pooled, [&](const auto* tokens, int) {
+    const bool replaces = find_entry<Threads>(p, tokens[0], true, now, rows, 0, replacing, scratch);
+    const int count = now.count;
     for (std::int64_t c = Threads::rank(); c < p.head_dim; c += Threads::kThreads) {
-      if (writes) entry[c] = pool_channel<TInput, TState>(rows, count, c);
+      if (now.writes) entry[c] = pool_channel<TInput, TState>(rows, count, c);
       for (int k = 0; replaces && k < count; ++k) {
         if (replacing[k] < 0) continue;
-        const std::int64_t half = column_of(p, place.position - (count - 1) + k, group_of(p, place.position));
+        const std::int64_t half = column_of(p, now.group - count + p.ratio + k, now.group);
         replace_pooled_row<TInput, TState>(p, replacing[k], rows[k], half, c);
       }
     }
     Threads::sync();
-    if (writes) finish_entry<Threads>(step, group_of(p, place.position), slot, entry);
+    if (now.writes) finish_entry<Threads>(step, now.group, now.slot, entry);
   });
 }
 

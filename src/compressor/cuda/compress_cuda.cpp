@@ -56,7 +56,9 @@ StepPlan make_plan(const CompressorParams& p, CompressAlgorithm forced, int devi
   plan.rule = &compressor::compressor_cuda_rule({p.window(), p.head_dim, is_aligned(p)}, forced);
   const std::int64_t sms = gpu.num_sms;
   switch (plan.rule->algorithm) {
-    case CompressAlgorithm::kShortWindow: plan.pool_groups = pool_groups(p, entries, kShortGroupsAnSm * sms); break;
+    case CompressAlgorithm::kShortWindow:
+      plan.pool_groups = pool_groups(p, entries, kShortBlocksAnSm * short_teams(p.head_dim) * sms);
+      break;
     case CompressAlgorithm::kTallWindow: {
       const TallLimits limits = tall_limits(p.head_dim, gpu, device);
       plan.cluster = limits.cluster;

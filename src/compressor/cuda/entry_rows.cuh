@@ -9,14 +9,21 @@
 
 namespace tamis::compressor_cuda {
 
+/// An entry at work, kept in shared memory: registers are short while its rows are pooled.
+struct EntryAtWork {
+  std::int64_t group, slot;
+  int count;  // rows
+  bool writes;
+};
+
 /// Finds the rows of the entry completed by `token`, by a team. Row k of rows[] is that of position window_begin() + k;
-/// null pointers where it is left out. Returns how many there are. Ends with a sync.
+/// null pointers where it is left out. Returns whether some are to be replaced, as replacing[] says. Ends with a sync.
 /// @param rows       [max(window(), capacity)] in shared memory; null pointers from the last row up to capacity, too.
 /// @param replacing  [window()] in shared memory, or null: token whose row goes where a row of the state is, or -1.
 /// @param scratch    [kWarps] in shared memory.
 template <typename Threads>
-__device__ int find_rows(const CompressorParams& p, std::int64_t token, const TokenPlace& place, PoolRow* rows,
-                         int capacity, std::int32_t* replacing, std::uint32_t* scratch) {
+__device__ bool find_rows(const CompressorParams& p, std::int64_t token, const TokenPlace& place, PoolRow* rows,
+                          int capacity, std::int32_t* replacing, std::uint32_t* scratch) {
   const std::int64_t group = group_of(p, place.position);
   const int count = static_cast<int>(place.position - window_begin(p, place.position)) + 1;
   // 1. A row is that of the token so many places in front, where that is ours, else one of the state. What either takes
@@ -50,14 +57,33 @@ __device__ int find_rows(const CompressorParams& p, std::int64_t token, const To
   }
   if (replacing != nullptr) {
     // In a ring all rows have a block or none, so that rows found are never moved to other places.
+    bool some = false;
     for (int k = Threads::rank(); k < count; k += Threads::kThreads) {
       const bool of_state = rows[k].value != nullptr && rows[k].bias == nullptr;
       const std::int64_t position = place.position - (count - 1) + k;
       replacing[k] = of_state ? static_cast<std::int32_t>(find_replacing_token(p, token, place, position)) : -1;
+      some = some || replacing[k] >= 0;
     }
-    Threads::sync();
+    return Threads::any(some);
   }
-  return count;
+  return false;
+}
+
+/// Finds the entry completed by `token`, and its rows by find_rows(), whose answer it returns. Ends with a sync.
+/// @param finishes  Whether this team is going to finish the entry: what that takes is fetched meanwhile.
+template <typename Threads>
+__device__ bool find_entry(const CompressorParams& p, std::int64_t token, bool finishes, EntryAtWork& now,
+                           PoolRow* rows, int capacity, std::int32_t* replacing, std::uint32_t* scratch) {
+  const std::int64_t slot = p.kv_slots[token];
+  const TokenPlace place = place_token(p, token);
+  const std::int64_t group = group_of(p, place.position);
+  const bool writes = writes_entry(p, slot, place.position);
+  if (Threads::rank() == 0) {
+    now = {group, slot, static_cast<int>(place.position - window_begin(p, place.position)) + 1, writes};
+  }
+  if (writes && finishes && Threads::warp() == 0) prefetch_factors(p, group);
+  const bool may_replace = may_replace_pooled_rows(p, place);
+  return find_rows<Threads>(p, token, place, rows, capacity, may_replace ? replacing : nullptr, scratch);
 }
 
 }  // namespace tamis::compressor_cuda

@@ -27,18 +27,6 @@ __device__ float rms_factor_of(const float* entry, int d, float eps) {
   return __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(sum, static_cast<float>(d)), eps)));
 }
 
-/// Starts to fetch norm weights and angles, by a warp: into the cache, since registers are short while rows are pooled.
-/// @param position  The entry's own.
-__device__ inline void prefetch_factors(const CompressorParams& p, std::int64_t position) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  constexpr int kLine = 32, kAngleLines = ops::kRopeDims / kLine;  // floats of 128 bytes
-  for (int line = lane - kAngleLines; line * kLine < p.head_dim; line += 32) {
-    const float* angles = p.cos_sin + position * p.cos_sin_stride;
-    const float* at = line < 0 ? angles + (line + kAngleLines) * kLine : p.norm_weight + line * kLine;
-    core::prefetch(at);
-  }
-}
-
 /// Turns a pair of neighbours by an angle.
 __device__ inline void rotate(float& even, float& odd, float cosine, float sine) {
   const float e = even, o = odd;

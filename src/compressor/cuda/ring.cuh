@@ -35,11 +35,12 @@ __device__ inline std::int64_t last_position(const CompressorParams& p, const To
 __device__ inline bool is_saved_by_entry(const CompressorParams& p, const TokenPlace& place, int half) {
   const std::int64_t first = first_position(p, place);
   if (place.position < first) return false;  // positions that do not ascend
-  const std::int64_t turns = (place.position - first) / p.block_size + 1;
+  const std::int64_t turns = core::quotient(place.position - first, p.block_size) + 1;
   const std::int64_t replaced = place.position - turns * p.block_size;
   if (replaced < 0) return false;
   // Positions from there to the token that completes the entry that pools it.
-  const std::int64_t distance = p.ratio - 1 - replaced % p.ratio + (p.coff == 2 && half == 0 ? p.ratio : 0);
+  const std::int64_t to_own_end = p.ratio - 1 - core::remainder(replaced, p.ratio);
+  const std::int64_t distance = to_own_end + (p.coff == 2 && half == 0 ? p.ratio : 0);
   return distance >= first - replaced && distance <= last_position(p, place) - replaced;
 }
 
@@ -47,7 +48,7 @@ __device__ inline bool is_saved_by_entry(const CompressorParams& p, const TokenP
 /// `token` pools; -1 if there is none.
 __device__ inline std::int64_t find_replacing_token(const CompressorParams& p, std::int64_t token,
                                                     const TokenPlace& place, std::int64_t position) {
-  const std::int64_t turns = (last_position(p, place) - position) / p.block_size;
+  const std::int64_t turns = core::quotient(last_position(p, place) - position, p.block_size);
   const std::int64_t wanted = position + turns * p.block_size;
   if (wanted <= place.position) return -1;  // none, or positions that do not ascend
   const auto is_it = [&](std::int64_t i) { return is_token_of(p, i, place.request) && p.positions[i] == wanted; };

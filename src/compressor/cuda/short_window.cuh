@@ -23,7 +23,7 @@ template <int kHeadDim>
 struct ShortWindowConfig {
   static constexpr int kEach = 4;  // channels a thread
   static constexpr int kTeams = short_teams(kHeadDim);
-  static constexpr int kBlocksAnSm = 4;  // 128 registers a thread
+  static constexpr int kBlocksAnSm = kShortBlocksAnSm;  // 128 registers a thread
   using Threads = Team<kShortThreads / kTeams>;
   static_assert(Threads::kThreads * kEach == kHeadDim);
   static_assert(compressor::kShortRows == kSumRows, "a window is one block of rows");
@@ -36,23 +36,29 @@ using ShortWindowFinish = std::conditional_t<kHeadDim == 128, WarpFinish,
 /// Of one team.
 template <int kHeadDim>
 struct ShortWindowStorage {
-  PoolRow rows[compressor::kShortRows];
-  std::int32_t replacing[compressor::kShortRows];
-  std::uint32_t found[ShortWindowConfig<kHeadDim>::Threads::kWarps];
-  alignas(16) float entry[kHeadDim];
+  using Threads = typename ShortWindowConfig<kHeadDim>::Threads;
+  struct Entry {
+    alignas(16) float values[kHeadDim];
+    PoolRow rows[compressor::kShortRows];
+    std::int32_t replacing[compressor::kShortRows];
+    EntryAtWork now;
+    bool replaces;
+  };
+  Entry entries[Threads::kWarps];
+  PooledTokens<Threads> pooled;
 };
 
 /// Saves what goes where the entry's rows lay, by the thread that has read these channels. Rare, and out of line to
 /// keep its registers out of pooling.
 template <typename TInput, typename TState, int kHeadDim>
-__device__ __noinline__ void replace_channels(const CompressorParams& p, std::int64_t position,
-                                              const ShortWindowStorage<kHeadDim>& s, int c) {
-  const int count = static_cast<int>(position - window_begin(p, position)) + 1;
-  for (int k = 0; k < count; ++k) {
-    if (s.replacing[k] < 0) continue;
-    const std::int64_t half = column_of(p, position - (count - 1) + k, group_of(p, position));
+__device__ __noinline__ void replace_channels(const CompressorParams& p,
+                                              const typename ShortWindowStorage<kHeadDim>::Entry& entry, int c) {
+  const EntryAtWork& now = entry.now;
+  for (int k = 0; k < now.count; ++k) {
+    if (entry.replacing[k] < 0) continue;
+    const std::int64_t half = column_of(p, now.group - now.count + p.ratio + k, now.group);
     for (int i = 0; i < ShortWindowConfig<kHeadDim>::kEach; ++i) {
-      replace_pooled_row<TInput, TState>(p, s.replacing[k], s.rows[k], half, c + i);
+      replace_pooled_row<TInput, TState>(p, entry.replacing[k], entry.rows[k], half, c + i);
     }
   }
 }
@@ -75,34 +81,39 @@ __global__ void __launch_bounds__(kShortThreads, ShortWindowConfig<kHeadDim>::kB
   const std::int64_t pool_group = role.pools * Config::kTeams + team;
   if (pool_group >= step.pool_groups) return;  // more than one team a block: they share no barrier
   Storage& s = reinterpret_cast<Storage*>(storage)[team];
-  for_pooled_tokens<Threads>(p, pool_group, step.pool_groups, s.found, [&](std::int64_t token) {
-    const std::int64_t slot = p.kv_slots[token];
-    const TokenPlace place = place_token(p, token);
-    const std::int64_t group = group_of(p, place.position);
-    const bool replaces = may_replace_pooled_rows(p, place), writes = writes_entry(p, slot, place.position);
-    if (Threads::warp() == 0) {
-      if (writes) prefetch_factors(p, group);
-      find_rows<Team<32>>(p, token, place, s.rows, kSumRows, replaces ? s.replacing : nullptr, nullptr);
+  for_pooled_tokens<Threads::kWarps>(p, pool_group, step.pool_groups, s.pooled, [&](const auto* tokens, int count) {
+    // Each warp looks up an entry, then the team goes through them.
+    if (Threads::warp() < count) {
+      auto& mine = s.entries[Threads::warp()];
+      const bool replaces = find_entry<Team<32>>(p, tokens[Threads::warp()], true, mine.now, mine.rows, kSumRows,
+                                                 mine.replacing, nullptr);
+      if (Threads::lane() == 0) mine.replaces = replaces;
     }
-    if constexpr (Threads::kWarps > 1) Threads::sync();
-    const int c = Config::kEach * Threads::rank();
-    if (writes) {
-      PoolBlock<TInput, TState, Config::kEach> window;
-      window.read(s.rows, c);
-      Numbers<Config::kEach> weights = {}, sums = {};
-      window.sum(window.largest(), weights, sums);
-#pragma unroll
-      for (int i = 0; i < Config::kEach; ++i) {
-        sums.at[i] = __fdiv_rn(__fadd_rn(0.0F, sums.at[i]), weights.at[i]);  // the sum of blocks: of one
-      }
-      store_numbers(sums, s.entry + c);
-    }
-    if (replaces) replace_channels<TInput, TState>(p, place.position, s, c);
-    if (!writes) return;
     Threads::sync();
-    using Finish = ShortWindowFinish<kHeadDim>;
-    if (Finish::serves(step)) Finish(p, group, slot).finish(step, s.entry);
-    else finish_entry<Threads>(step, group, slot, s.entry);
+    const int c = Config::kEach * Threads::rank();
+    for (int e = 0; e < count; ++e) {
+      auto& entry = s.entries[e];
+      if (entry.now.writes) {
+        PoolBlock<TInput, TState, Config::kEach> window;
+        window.read(entry.rows, c);
+        Numbers<Config::kEach> weights = {}, sums = {};
+        window.sum(window.largest(), weights, sums);
+#pragma unroll
+        for (int i = 0; i < Config::kEach; ++i) {
+          sums.at[i] = __fdiv_rn(__fadd_rn(0.0F, sums.at[i]), weights.at[i]);  // the sum of blocks: of one
+        }
+        store_numbers(sums, entry.values + c);
+      }
+      if (entry.replaces) replace_channels<TInput, TState, kHeadDim>(p, entry, c);
+    }
+    Threads::sync();
+    for (int e = 0; e < count; ++e) {
+      auto& entry = s.entries[e];
+      if (!entry.now.writes) continue;
+      using Finish = ShortWindowFinish<kHeadDim>;
+      if (Finish::serves(step)) Finish(p, entry.now.group, entry.now.slot).finish(step, entry.values);
+      else finish_entry<Threads>(step, entry.now.group, entry.now.slot, entry.values);
+    }
   });
 }
 

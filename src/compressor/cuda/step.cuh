@@ -52,6 +52,18 @@ __device__ inline void prefetch_blocks(const CompressorParams& p, std::int64_t r
   core::prefetch(row + last);
 }
 
+/// Starts to fetch norm weights and angles, by a warp: into the cache, since registers are short while rows are pooled.
+/// @param position  The entry's own.
+__device__ inline void prefetch_factors(const CompressorParams& p, std::int64_t position) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  constexpr int kLine = 32, kAngleLines = ops::kRopeDims / kLine;  // floats of 128 bytes
+  for (int line = lane - kAngleLines; line * kLine < p.head_dim; line += 32) {
+    const float* angles = p.cos_sin + position * p.cos_sin_stride;
+    const float* at = line < 0 ? angles + (line + kAngleLines) * kLine : p.norm_weight + line * kLine;
+    core::prefetch(at);
+  }
+}
+
 /// Whether a team has anything to do for a token: it completes an entry, and that is written or decides about rows of
 /// the ring.
 __device__ inline bool is_pooled(const CompressorParams& p, std::int64_t token) {
@@ -64,12 +76,19 @@ __device__ inline bool is_pooled(const CompressorParams& p, std::int64_t token) 
   return place.valid && (writes_entry(p, slot, position) || may_replace_pooled_rows(p, place));
 }
 
+/// What for_pooled_tokens() keeps in shared memory.
+template <typename Threads>
+struct PooledTokens {
+  std::int64_t tokens[Threads::kThreads];
+  int found[Threads::kWarps];
+};
+
 /// Tokens of one team, found by all of its threads at once: of the list or of the whole step, every num_groups-th.
-/// Calls body(token), by the whole team, for each that is_pooled(). Between two calls there is a sync of the team.
-/// @param found  [kWarps] in shared memory.
-template <typename Threads, typename Body>
+/// Calls body(tokens, count), by the whole team, for all that are pooled, up to kBatch of them at a time. Between two
+/// calls there is a sync of the team.
+template <int kBatch, typename Threads, typename Body>
 __device__ void for_pooled_tokens(const CompressorParams& p, std::int64_t group, std::int64_t num_groups,
-                                  std::uint32_t* found, const Body& body) {
+                                  PooledTokens<Threads>& s, const Body& body) {
   const std::int64_t count = p.listed != nullptr ? p.num_listed : p.tokens;
   const auto token_at = [&](std::int64_t i) -> std::int64_t {
     if (p.listed == nullptr) return i;
@@ -78,16 +97,21 @@ __device__ void for_pooled_tokens(const CompressorParams& p, std::int64_t group,
   for (std::int64_t base = group; base < count; base += Threads::kThreads * num_groups) {
     const std::int64_t mine = base + Threads::rank() * num_groups;
     const std::int64_t token = mine < count ? token_at(mine) : -1;
-    const std::uint32_t hits = __ballot_sync(~0U, token >= 0 && is_pooled(p, token));
-    if (Threads::lane() == 0) found[Threads::warp()] = hits;
+    const bool pooled = token >= 0 && is_pooled(p, token);
+    const std::uint32_t hits = __ballot_sync(~0U, pooled);
+    if (Threads::lane() == 0) s.found[Threads::warp()] = __popc(hits);
     Threads::sync();
+    int before = __popc(hits & ((1U << Threads::lane()) - 1)), all = 0;
     for (int w = 0; w < Threads::kWarps; ++w) {
-      for (std::uint32_t left = found[w]; left != 0; left &= left - 1) {
-        body(token_at(base + (w * 32 + __ffs(static_cast<int>(left)) - 1) * num_groups));
-        Threads::sync();
-      }
+      if (w < Threads::warp()) before += s.found[w];
+      all += s.found[w];
     }
-    Threads::sync();  // found[] is written anew
+    if (pooled) s.tokens[before] = token;
+    Threads::sync();
+    for (int first = 0; first < all; first += kBatch) {
+      body(s.tokens + first, min(kBatch, all - first));
+      Threads::sync();
+    }
   }
 }
 

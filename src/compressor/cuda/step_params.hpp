@@ -27,7 +27,7 @@ inline float hadamard_factor(std::int64_t head_dim) {
 
 inline constexpr int kShortThreads = 128;
 constexpr int short_teams(std::int64_t head_dim) { return head_dim == 128 ? 4 : 1; }  // a block
-inline constexpr std::int64_t kShortGroupsAnSm = 64;  // teams that look for entries: several rounds of them
+inline constexpr std::int64_t kShortBlocksAnSm = 4;  // as many as are at work at once: each goes through its entries
 inline constexpr int kTallThreads = 256;
 // Clusters for a step that completes few entries on average, though it could complete many: those that find nothing
 // cost time, too (64 tokens without an entry: 3.1 us with 16, see "One step got slower" in the design note).

@@ -32,13 +32,6 @@ struct TallWindowConfig {
   static constexpr int kBlocksAnSm = 1024 / kThreads;  // 64 registers a thread
 };
 
-/// What is known of the entry at work, in shared memory: registers are short while its rows are pooled.
-struct EntryAtWork {
-  std::int64_t group, slot;
-  int count;  // rows
-  bool writes, replaces;
-};
-
 struct TallWindowStorage {
   using Config = TallWindowConfig;
   PoolRow rows[Config::kRows];
@@ -46,7 +39,8 @@ struct TallWindowStorage {
   EntryAtWork now;
   int largest[Config::kSlice];  // ordered_bits() of the largest gate
   float weights[Config::kParts][Config::kSlice], sums[Config::kParts][Config::kSlice];
-  std::uint32_t found[Config::kThreads / 32], scratch[Config::kThreads / 32];
+  PooledTokens<Team<kTallThreads>> pooled;
+  std::uint32_t scratch[Config::kThreads / 32];
   float entry[Config::kMaxHeadDim];  // that this block finishes
   std::uint64_t received;            // barrier that counts its bytes
 };
@@ -90,19 +84,6 @@ __device__ float pool_slice(TallWindowStorage& s, int first_channel) {
   return __fdiv_rn(all_sums, all_weights);
 }
 
-/// Finds the rows of the entry that a token completes. Ends with a sync.
-__device__ inline void find_entry(const CompressorParams& p, std::int64_t token, TallWindowStorage& s) {
-  using Threads = Team<kTallThreads>;
-  const std::int64_t slot = p.kv_slots[token];
-  const TokenPlace place = place_token(p, token);
-  const bool replaces = may_replace_pooled_rows(p, place);
-  if (Threads::rank() == 0) {
-    const int count = static_cast<int>(place.position - window_begin(p, place.position)) + 1;
-    s.now = {group_of(p, place.position), slot, count, writes_entry(p, slot, place.position), replaces};
-  }
-  find_rows<Threads>(p, token, place, s.rows, compressor::kTallRows, replaces ? s.replacing : nullptr, s.scratch);
-}
-
 /// Saves what goes where the entry's rows of one slice lay. Rare, and out of line to keep its registers out of pooling.
 template <typename TInput, typename TState>
 __device__ __noinline__ void replace_slice(const CompressorParams& p, const TallWindowStorage& s, int first_channel) {
@@ -142,16 +123,16 @@ __global__ void __launch_bounds__(TallWindowConfig::kThreads, TallWindowConfig::
   if (Threads::rank() == 0) core::init_barrier(&s.received);
 #endif
   std::uint32_t written = 0;  // entries
-  for_pooled_tokens<Threads>(p, role.pools / blocks, step.pool_groups, s.found, [&](std::int64_t token) {
-    find_entry(p, token, s);
+  for_pooled_tokens<1>(p, role.pools / blocks, step.pool_groups, s.pooled, [&](const auto* tokens, int) {
     const int turn = static_cast<int>(written % static_cast<unsigned>(blocks));  // also: the block that finishes
+    const bool replaces =
+        find_entry<Threads>(p, tokens[0], mine == turn, s.now, s.rows, Config::kRows, s.replacing, s.scratch);
 #if __CUDA_ARCH__ >= 900
     // Entries go around: before a block's entry is written to, it has begun, or finished the one before.
     const bool first_turn = blocks > 1 && s.now.writes && turn == 0;
     if (first_turn && written == 0) core::arrive_in_cluster<false>();
     else if (first_turn) core::arrive_in_cluster<true>();
 #endif
-    if (s.now.writes && mine == turn && Threads::warp() == 0) prefetch_factors(p, s.now.group);
     for (int slice = mine * kSlice; slice < static_cast<int>(p.head_dim); slice += blocks * kSlice) {
       if (s.now.writes) {
         const float pooled = pool_slice<TInput, TState>(s, slice);
@@ -164,7 +145,7 @@ __global__ void __launch_bounds__(TallWindowConfig::kThreads, TallWindowConfig::
 #endif
         if (blocks == 1 && Threads::rank() < kSlice) s.entry[slice + Threads::rank()] = pooled;
       }
-      if (s.now.replaces) replace_slice<TInput, TState>(p, s, slice);
+      if (replaces) replace_slice<TInput, TState>(p, s, slice);
       Threads::sync();  // sums are written anew
     }
     if (!s.now.writes) return;

@@ -17,6 +17,13 @@ struct Team {
     if constexpr (kThreads == 32) __syncwarp();
     else __syncthreads();
   }
+  /// A sync that also says whether a condition held in any thread.
+  __device__ static bool any(bool condition) {
+    if constexpr (kThreads != 32) return __syncthreads_or(condition) != 0;
+    const bool held = __any_sync(~0U, condition);
+    __syncwarp();
+    return held;
+  }
 };
 
 }  // namespace tamis::compressor_cuda
