@@ -33,7 +33,20 @@ bool read_whole(std::string_view text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// Seconds since an epoch of the trace's own; offsets from UTC are the same for a whole trace and left alone.
+// Seconds that a zone is ahead of UTC: nothing or Z for none, or +hh:mm and -hh:mm.
+bool read_zone(std::string_view text, double& seconds) {
+  seconds = 0;
+  if (text.empty() || text == "Z") return true;
+  int hours = 0, minutes = 0;
+  if (text.size() != 6 || (text[0] != '+' && text[0] != '-') || text[3] != ':' || text[1] == '-' || text[4] == '-' ||
+      !read_whole(text.substr(1, 2), hours) || !read_whole(text.substr(4, 2), minutes) || hours > 23 || minutes > 59) {
+    return false;
+  }
+  seconds = (text[0] == '-' ? -60.0 : 60.0) * (hours * 60 + minutes);
+  return true;
+}
+
+// Seconds since an epoch of the trace's own.
 bool read_timestamp(std::string_view text, double& seconds) {
   if (read_whole(text, seconds)) return std::isfinite(seconds);
   constexpr std::string_view kShape = "dddd-dd-dd?dd:dd:dd";
@@ -61,10 +74,11 @@ bool read_timestamp(std::string_view text, double& seconds) {
     if (end < 2 || !read_whole(rest.substr(0, end), fraction)) return false;
     rest.remove_prefix(end);
   }
-  if (rest == "Z") rest = {};
-  if (!rest.empty() && (rest.size() != 6 || (rest[0] != '+' && rest[0] != '-') || rest[3] != ':')) return false;
+  double ahead = 0;
   seconds = static_cast<double>(std::chrono::sys_days(date).time_since_epoch().count()) * 86400.0 + hour * 3600.0 +
             minute * 60.0 + second + fraction;
+  if (!read_zone(rest, ahead)) return false;
+  seconds -= ahead;
   return true;
 }
 

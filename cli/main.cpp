@@ -72,6 +72,15 @@ int main(int argc, char** argv) {
     }
     tamis::cli::flush_out();
     return exit_code;
+  } catch (const CLI::ExtrasError& error) {
+    // CLI11's text has them backwards; where there are none, the error is the one from above.
+    std::string text = error.what();
+    if (const auto extras = app.remaining(true); !extras.empty()) {
+      text = extras.size() == 1 ? "The following argument was not expected:"
+                                : "The following arguments were not expected:";
+      for (const std::string& extra : extras) text += " " + extra;
+    }
+    complain(text + where_help_is(app));
   } catch (const CLI::ParseError& error) {
     complain(std::string(error.what()) + where_help_is(app));
   } catch (const std::filesystem::filesystem_error& error) {

@@ -85,7 +85,7 @@ void add_replay(CLI::App& app, int& /*exit_code*/) {
       "anywhere.\n\n"
       "The CSV names its columns in the first line: TIMESTAMP, ContextTokens, GeneratedTokens, as the public Azure "
       "LLM\n"
-      "inference traces do (https://github.com/Azure/AzurePublicDataset).\n\n"
+      "inference traces do (https://github.com/Azure/AzurePublicDataset); fields are not quoted.\n\n"
       "Examples:\n"
       "  tamis replay --trace bench/traces/synthetic.csv\n"
       "  tamis replay --trace AzureLLMInferenceTrace_code.csv --requests 2000 --max-requests 64");

@@ -63,7 +63,8 @@ if(TAMIS_HAS_CUDA)
   # The host compiler's own folders must not be given again: -isystem /usr/include hides its math.h.
   list(APPEND CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
   if(TAMIS_CCACHE)
-    set(CMAKE_CUDA_COMPILER_LAUNCHER ${TAMIS_CCACHE})
+    # Of nvcc's objects ccache takes the build folder to be a part, which would hide those of one build from another.
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1 ${TAMIS_CCACHE})
   endif()
 
   add_library(tamis_cuda_options INTERFACE)

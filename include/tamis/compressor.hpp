@@ -104,7 +104,7 @@ struct CompressArgs {
   ConstTensorView gate;         ///< [tokens, coff * d] same dtype: wgate x, before the position bias.
   ConstTensorView ape;          ///< [R, coff * d] fp32: gate bias by position modulo R.
   ConstTensorView norm_weight;  ///< [d] fp32.
-  float rms_norm_eps = 1e-6F;
+  float rms_norm_eps = 1e-6F;   ///< Finite, at least 0.
   ConstTensorView cos_sin;  ///< [max_positions, 64] fp32: columns 0..31 cos, 32..63 sin. Entry j is rotated at j * R;
                             ///< an entry past the table is not written.
   bool hadamard = false;    ///< Rotate the 128-vector after RoPE (indexer only; S-4.2).

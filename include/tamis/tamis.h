@@ -408,6 +408,7 @@ typedef struct tamis_compress_args {
   void* stream;
   tamis_tensor listed_tokens;     ///< Optional: [any] int32, the list of tamis_build_compress_step() for this step and
                                   ///< ratio. Tokens that it lacks complete nothing; what is no token is skipped.
+                                  ///< With state_ring it must have all tokens that complete an entry, each once.
   tamis_compress_counts* counts;  ///< Optional, in and out.
   tamis_compress_algorithm algorithm;
   int32_t reserved;  ///< Must be 0.

@@ -1,6 +1,7 @@
 #include "tamis/compressor.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "compressor/cpu/compress_cpu.hpp"
@@ -37,6 +38,8 @@ void check_numbers(const CompressArgs& a) {
               ": compress_ratio is ", a.compress_ratio, ", must be in [1, ", kMaxRatio, "]");
   TAMIS_CHECK(a.cache.head_dim >= ops::kRopeDims && a.cache.head_dim <= kMaxHeadDim, Status::kInvalidArgument, kOp,
               ": cache.head_dim is ", a.cache.head_dim, ", must be in [", ops::kRopeDims, ", ", kMaxHeadDim, "]");
+  TAMIS_CHECK(std::isfinite(a.rms_norm_eps) && a.rms_norm_eps >= 0, Status::kInvalidArgument, kOp, ": rms_norm_eps is ",
+              a.rms_norm_eps, ", must be finite and >= 0");
   TAMIS_CHECK(a.num_threads >= 0, Status::kInvalidArgument, kOp, ": num_threads is ", a.num_threads, ", must be >= 0");
 }
 

@@ -44,6 +44,19 @@ TEST(ReplayTrace, ColumnsAreFoundByName) {
   EXPECT_EQ(bench::read_trace(path, 1).size(), 1U);
 }
 
+TEST(ReplayTrace, ZonesCount) {
+  const auto trace = bench::read_trace(write_file("replay_zones.csv",
+                                                  "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+                                                  "2023-11-16 18:17:03+05:30,1,1\n"
+                                                  "2023-11-16 18:17:03-05:00,2,1\n"
+                                                  "2023-11-16T18:17:03Z,3,1\n"));
+  ASSERT_EQ(trace.size(), 3U);
+  EXPECT_EQ(trace[1].prompt_tokens, 3);
+  EXPECT_NEAR(trace[1].arrival_s, 5.5 * 3600, 1e-3);
+  EXPECT_EQ(trace[2].prompt_tokens, 2);
+  EXPECT_NEAR(trace[2].arrival_s, 10.5 * 3600, 1e-3);
+}
+
 TEST(ReplayTrace, SecondsAreTimes) {
   const auto trace = bench::read_trace(
       write_file("replay_seconds.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n12.5,1,2\n13,3,4\n"));
@@ -64,7 +77,8 @@ TEST(ReplayTrace, ErrorsNameFileLineAndColumn) {
   fails(header + "1,-2,3\n", ": line 2: ContextTokens is \"-2\", must be a whole number from 0 to 16777216");
   fails(header + "1,2,3.5\n", ": line 2: GeneratedTokens is \"3.5\", must be a whole number from 0 to 16777216");
   for (const char* time : {"", "yesterday", "2023-13-01 00:00:00", "2023-02-30 00:00:00", "2023-02-03 24:00:00",
-                           "2023-02-03 10:00:00.", "2023-02-03 10:00:00.1x", "inf"}) {
+                           "2023-02-03 10:00:00.", "2023-02-03 10:00:00.1x", "2023-02-03 10:00:00+ab:cd",
+                           "2023-02-03 10:00:00+-1:00", "2023-02-03 10:00:00+24:00", "2023-02-03 10:00:00+05", "inf"}) {
     fails(header + time + ",2,3\n", ": line 2: TIMESTAMP is \"" + std::string(time) +
                                         "\", must be a time like 2023-11-16 18:17:03.98 or seconds");
   }

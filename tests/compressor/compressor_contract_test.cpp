@@ -223,6 +223,9 @@ TEST(CompressorErrors, NameArgumentExpectedAndGot) {
   fails("compress: cache.head_dim is 63, must be in [64, 1048576]", good, [](A a) { a.cache.head_dim = 63; });
   fails("compress: cache.head_dim is 1048577, must be in [64, 1048576]", good, [](A a) { a.cache.head_dim = 1048577; });
   fails("compress: num_threads is -3, must be >= 0", good, [](A a) { a.num_threads = -3; });
+  fails("compress: rms_norm_eps is -1, must be finite and >= 0", good, [](A a) { a.rms_norm_eps = -1; });
+  fails("compress: rms_norm_eps is nan, must be finite and >= 0", good, [](A a) { a.rms_norm_eps = NAN; });
+  fails("compress: rms_norm_eps is inf, must be finite and >= 0", good, [](A a) { a.rms_norm_eps = INFINITY; });
   fails("compress: kv is fp32 [12, 128], must be fp32 or bf16 [any, 64]", good, [](A a) { a.overlap = false; });
   fails("compress: kv is fp16 [12, 128], must be fp32 or bf16 [any, 128]", good, [](A a) {
     a.kv = {a.kv.data(), DType::kFloat16, {12, 128}};

@@ -4,13 +4,17 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/cuda/cuda_check.hpp"
 #include "core/cuda/gpu.hpp"
+#include "device_work.hpp"
 #include "expect_error.hpp"
 #include "gpu_buffer.hpp"
 #include "support/compressor_cases.hpp"
@@ -63,6 +67,19 @@ TEST(CompressorCuda, RingRowsAreReplacedAfterwardsWhereverAChunkBegins) {
   }
 }
 
+// Requests up to one token in front of an entry, then all of them complete one in one step.
+void every_request_at_its_boundary(const CompressorShape& shape, std::int64_t requests) {
+  SCOPED_TRACE(shape.name);
+  CompressorRig rig(shape, requests, shape.ratio + 4);
+  std::vector<CompressorChunk> first, second;
+  for (std::int64_t r = 0; r < requests; ++r) {
+    first.push_back({r, 0, shape.ratio - 1, r});
+    second.push_back({r, shape.ratio - 1, 1, r});
+  }
+  rig.run(first);
+  rig.run(second);
+}
+
 TEST(CompressorCudaSmall, PaddingInRange) {
   for (const char* name : {"c4_fp8", "c128_paged", "c128_ring", "indexer_plain"}) {
     const CompressorShape shape = small_shape(compressor_shape(name));
@@ -73,6 +90,12 @@ TEST(CompressorCudaSmall, PaddingInRange) {
                          PaddingKind::kAnotherRequest, two));
     if (HasFailure()) return;
   }
+}
+
+// Boundaries of as many requests as give a cluster more entries than it has blocks: each finishes a second one.
+TEST(CompressorCudaSmall, EntriesGoAroundAClusterAgain) {
+  const CompressorShape shape = small_shape(compressor_shape("c128_paged"), 64);
+  every_request_at_its_boundary(shape, 50);
 }
 
 // --- many tokens ---
@@ -104,6 +127,42 @@ TEST(CompressorCudaLarge, ManyRequestsAtTheirBoundaries) {
     rig.run(first);
     rig.run(second);
   }
+}
+
+// The same as EntriesGoAroundAClusterAgain with as many blocks a cluster as there can be.
+TEST(CompressorCudaLarge, EntriesGoAroundALargeClusterAgain) {
+  every_request_at_its_boundary(compressor_shape("c128_paged"), 300);
+}
+
+// Half of the multiprocessors are held by another kernel; steps end all the same.
+TEST(CompressorCudaBusy, EndsWhileOthersHoldHalfTheChip) {
+  int* stop = nullptr;
+  TAMIS_CUDA_CHECK(cudaHostAlloc(reinterpret_cast<void**>(&stop), sizeof(int), cudaHostAllocMapped));
+  *static_cast<volatile int*>(stop) = 0;
+  cudaStream_t hogging = nullptr;
+  TAMIS_CUDA_CHECK(cudaStreamCreateWithFlags(&hogging, cudaStreamNonBlocking));
+  {
+    // Memory first: allocating may wait for what runs. Then the same steps beside the other kernel, which a watchdog
+    // ends after 20 s, so that the test can say so.
+    every_request_at_its_boundary(compressor_shape("c128_paged"), 20);
+    launch_hog(core::gpu(0).num_sms / 2, stop, hogging);
+    std::atomic<bool> done = false, waited = false;
+    std::thread watchdog([&] {
+      for (int ms = 0; ms < 20000 && !done; ++ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      waited = !done;
+      *static_cast<volatile int*>(stop) = 1;
+    });
+    for (const char* name : {"c128_paged", "c4_fp8", "indexer_fp8"}) {
+      every_request_at_its_boundary(compressor_shape(name), 20);
+    }
+    EXPECT_EQ(cudaStreamQuery(hogging), cudaErrorNotReady) << "the other kernel ended before the steps did";
+    done = true;
+    watchdog.join();
+    EXPECT_FALSE(waited) << "steps wait for multiprocessors that another kernel holds";
+  }
+  TAMIS_CUDA_CHECK(cudaStreamSynchronize(hogging));
+  TAMIS_CUDA_CHECK(cudaStreamDestroy(hogging));
+  TAMIS_CUDA_CHECK(cudaFreeHost(stop));
 }
 
 // Far more rows than the y or z of a grid, few channels.

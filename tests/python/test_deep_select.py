@@ -104,6 +104,19 @@ def test_what_is_refused():
         deep_select.topk(scores, 2, output_idx=torch.zeros(2, 2, dtype=torch.int32))
 
 
+def test_errors_name_the_callers_arguments():
+    scores = normal(2, 9)
+    for text, arguments in (
+        ("topk: input is float64, must be", {"input": scores.double()}),
+        ("topk: end is int64, must be", {"end": torch.ones(2, dtype=torch.int64)}),
+        (r"topk: output_idx is int64 \[2, 4\]", {"output_idx": torch.zeros(2, 4, dtype=torch.int64)}),
+        ("topk: topk is float, must be", {"topk": 3.0}),
+        ("topk: output_idx_offset is float32, must be", {"output_idx_offset": torch.zeros(2)}),
+    ):
+        with pytest.raises((TypeError, ValueError), match=text):
+            deep_select.topk(**({"input": scores, "topk": 3} | arguments))
+
+
 def test_arguments_are_checked_before_anything_is_written():
     scores, out = normal(2, 10), torch.full((2, 3), -5)
     for name, value in (("end", np.array([3, 2], np.int32)), ("output_idx_offset", [1, 2])):

@@ -1,5 +1,8 @@
 """Whole models from Python."""
 
+import gc
+import weakref
+
 import pytest
 
 import tamis
@@ -43,6 +46,20 @@ def test_callbacks(tiny_v4):
     assert len(tokens) == 1 and not engine.cancel(request)
 
 
+def test_a_waiting_request_keeps_no_engine_alive(tiny_v4):
+    class Chat:
+        def __init__(self):
+            self.engine = tamis.Engine(tiny_v4)
+            self.engine.add("The", 5, on_text=self.hear, on_token=lambda token: self.hear(str(token)))
+
+        def hear(self, text):
+            pass
+
+    chat = weakref.ref(Chat())
+    gc.collect()
+    assert chat() is None
+
+
 def test_errors_of_others(tiny_v4):
     engine = tamis.Engine(tiny_v4)
 
@@ -70,6 +87,11 @@ def test_errors_of_others(tiny_v4):
 
 def test_errors(tiny_v4):
     engine = tamis.Engine(tiny_v4, cache_tokens=1024)
+    for token in (-5, 10**9):
+        with pytest.raises(ValueError, match=f"Engine.add: stop_tokens has {token}, must be tokens in"):
+            engine.add("a", 1, stop_tokens=[token])
+    with pytest.raises(ValueError):
+        engine.add([], 1)
     with pytest.raises(ValueError, match="temperature is -1"):
         engine.add("a", 1, temperature=-1.0)
     with pytest.raises(ValueError, match="prompt"):

@@ -78,6 +78,13 @@ def test_wrong_kind_of_value(name, value):
         tamis.topk(**{"scores": SCORES, "k": 4, name: value})
 
 
+def test_more_rows_than_numbers():
+    with pytest.raises(ValueError, match="topk_row_ends: next_n is .*, must be at most .* with 4 seq_lens"):
+        tamis.topk_row_ends(np.ones(4, np.int32), 2**62)
+    with pytest.raises(ValueError, match=r"topk: out would have shape \[2, 4611686018427387904\], must have at most 2"):
+        tamis.topk(SCORES, 2**62)
+
+
 def test_forced_algorithm_lists_what_is_unmet():
     with pytest.raises(NotImplementedError, match=r"algorithm identity cannot serve this call: width 8 must be at most"):
         tamis.topk(SCORES, 4, algorithm="identity")

@@ -110,6 +110,21 @@ def test_autograd_notices_writes():
     assert torch.equal(tamis.topk(scores, 3, out=inference), indices)  # these have no version
 
 
+@pytest.mark.parametrize("values", [torch.zeros(2, 3, requires_grad=True), torch.zeros(2, 3, requires_grad=True) * 1])
+def test_what_is_written_requires_no_grad(values):
+    with pytest.raises(ValueError, match="topk: values requires grad, must not"):
+        tamis.topk(normal(2, 8), 3, values=values)
+    with torch.no_grad():
+        assert torch.equal(tamis.topk(normal(2, 8), 3, values=values)[1], tamis.topk(normal(2, 8), 3, values=True)[1])
+
+
+def test_sizes_that_no_memory_has():
+    for k in (2**40, 2**62):
+        with pytest.raises((ValueError, MemoryError)) as error:
+            tamis.topk(normal(2, 8), k)
+        assert "\n" not in str(error.value)
+
+
 def test_gradients_stay_out():
     scores = normal(2, 8).requires_grad_()
     assert not tamis.topk(scores, 2, values=True)[1].requires_grad

@@ -1,6 +1,7 @@
 """vLLM's call shapes. vLLM itself is not needed: install() is tried on modules that stand for it."""
 
 import doctest
+import re
 import sys
 import types
 
@@ -65,12 +66,53 @@ def test_nothing_is_kept_from_a_fake_call():
 
 
 def test_decode_with_a_wrong_number_of_lengths():
-    with pytest.raises(ValueError, match="seq_lens has 3 elements, must have num_rows = 4"):
-        lens, indices = torch.zeros(3, dtype=INT32), torch.zeros(4, 2, dtype=INT32)
-        vllm.top_k_per_row_decode(normal(4, 9), 2, lens, indices, 4, 9, 1, 2)
+    indices = torch.zeros(4, 2, dtype=INT32)
+    for shape, text in (((1,), "seq_lens has shape [1], must have num_rows / next_n = 4 / 2 elements"),
+                        ((1, 2), "seq_lens has shape [1, 2], must have num_rows / next_n = 4 / 2 elements")):
+        with pytest.raises(ValueError, match=re.escape(text)):
+            vllm.top_k_per_row_decode(normal(4, 9), 2, torch.zeros(shape, dtype=INT32), indices, 4, 9, 1, 2)
+    with pytest.raises(ValueError, match=re.escape("lengths has shape [3], must have num_rows / next_n = 4 / 1")):
+        vllm.persistent_topk(normal(4, 9), torch.zeros(3, dtype=INT32), indices, None, 2, 9)
 
 
-def test_errors_name_the_lengths():
+@pytest.mark.parametrize("shape", [(4,), (4, 1), (4, 2)])
+def test_more_lengths_than_requests(shape):
+    # The buffers of a captured batch are longer than what counts, even by just so much that they look like row ends.
+    lens = torch.tensor([5, 9, 0, 0], dtype=INT32)
+    ends = [4, 5, 8, 9]
+    if shape == (4, 2):
+        lens = torch.tensor([[4, 5], [8, 9], [0, 0], [0, 0]], dtype=INT32)
+    logits, indices = normal(4, 20), torch.full((6, 5), 99, dtype=INT32)
+    vllm.top_k_per_row_decode(logits, 2, lens.reshape(shape), indices, 4, 20, 1, 3)
+    assert torch.equal(indices[:4, :3], expected(logits, 3, None, ends))
+    assert (indices[4:] == 99).all() and (indices[:, 3:] == 99).all()
+    for backend in ("tamis", "torch"):
+        vllm.SparseIndexerTopk(backend)(logits, lens.reshape(shape), 2, indices.fill_(99), 3, 20)
+        assert torch.equal(indices[:4, :3].sort().values, expected(logits, 3, None, ends).sort().values)
+
+
+def test_fewer_rows_than_asked_for():
+    logits, indices, lens = normal(4, 9), torch.zeros(4, 2, dtype=INT32), torch.ones(4, dtype=INT32)
+    few, few_indices = lens[:3], indices[:3]
+    for error, call in (
+        ("logits has 4 rows, must have at least num_rows = 6",
+         lambda: vllm.top_k_per_row_prefill(logits, lens, lens, indices, 6, 9, 1, 2)),
+        ("row_starts has 3 rows, must have at least num_rows = 4",
+         lambda: vllm.top_k_per_row_prefill(logits, few, lens, indices, 4, 9, 1, 2)),
+        ("row_ends has 3 rows, must have at least num_rows = 4",
+         lambda: vllm.top_k_per_row_prefill(logits, lens, few, indices, 4, 9, 1, 2)),
+        ("indices has 3 rows, must have at least num_rows = 4",
+         lambda: vllm.top_k_per_row_decode(logits, 1, lens, few_indices, 4, 9, 1, 2)),
+        ("indices has 2 columns, must have at least topk = 3",
+         lambda: vllm.top_k_per_row_decode(logits, 1, lens, indices, 4, 9, 1, 3)),
+        ("output has 3 rows, must have at least num_rows = 4",
+         lambda: vllm.persistent_topk(logits, lens, few_indices, None, 2, 9)),
+    ):
+        with pytest.raises(ValueError, match=f"topk: {error}"):
+            call()
+
+
+def test_errors_name_the_callers_arguments():
     logits, indices, lens = normal(2, 9), torch.zeros(2, 2, dtype=INT32), torch.ones(2, dtype=torch.int64)
     with pytest.raises(TypeError, match="topk: seq_lens is int64, must be int32"):
         vllm.top_k_per_row_decode(logits, 1, lens, indices, 2, 9, 1, 2)
@@ -78,6 +120,10 @@ def test_errors_name_the_lengths():
         vllm.SparseIndexerTopk()(logits, lens, 1, indices, 2, 9)
     with pytest.raises(TypeError, match="topk: lengths is int64, must be int32"):
         vllm.persistent_topk(logits, lens, indices, None, 2, 9)
+    with pytest.raises(TypeError, match="topk: logits is float64, must be"):
+        vllm.top_k_per_row_prefill(logits.double(), lens.int(), lens.int(), indices, 2, 9, 1, 2)
+    with pytest.raises(TypeError, match="topk: output is int64"):
+        vllm.persistent_topk(logits, lens.int(), indices.long(), None, 2, 9)
 
 
 @pytest.mark.parametrize("name", ["deep_select", "flashinfer"])
@@ -89,13 +135,21 @@ def test_a_broken_library_is_an_unmet_constraint(name, tmp_path, monkeypatch):
         vllm.SparseIndexerTopk(name).resolve_backend(normal(2, 100), 4, 2)
 
 
-def test_by_torch_never_leaves_the_row():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_by_torch_fills_a_row_from_its_own_scores(dtype):
+    # -inf and NaN are scores like others: a position past the row's end never takes their place.
     logits = torch.full((3, 8), float("-inf"))
-    logits[1, 0] = 1.0
-    for lens in ([2, 3, 0], [8, 1, 5]):
+    logits[1, 0], logits[2, 3] = 1.0, float("nan")
+    logits[0, 6] = -float("nan")
+    for lens in ([2, 3, 0], [8, 1, 5], [7, 4, 4]):
         indices = torch.full((3, 4), 99, dtype=INT32)
-        vllm.SparseIndexerTopk("torch")(logits, torch.tensor(lens, dtype=INT32), 1, indices, 4, 8)
-        assert (indices < torch.tensor(lens)[:, None]).all() and (indices >= -1).all()
+        vllm.SparseIndexerTopk("torch")(logits.to(dtype), torch.tensor(lens, dtype=INT32), 1, indices, 4, 8)
+        for row, end in zip(indices.tolist(), lens, strict=True):
+            count = min(4, end)
+            assert len(set(row[:count])) == count and all(0 <= at < end for at in row[:count]), (row, end)
+            assert row[count:] == [-1] * (4 - count)
+        if lens[2] == 5:
+            assert 3 not in indices[2].tolist()  # NaN comes last
 
 
 def test_prefill():
@@ -149,6 +203,7 @@ def test_c128_boundary():
     assert boundary(pair, np.array([0, 1, 2])) is False and boundary(pair, [np.int32(0), 2, 3]) is True
     assert boundary(None, [0, 1]) is None
     assert boundary(([125], [128]), [0, 1]) is None
+    assert boundary(([0], None), [0, 1]) is None and boundary((None, None), [0, 1]) is None  # no bound at all
     assert boundary(([1], [4]), [0, 1]) is False and boundary(([124], [127]), [0, 4]) is True
     with pytest.raises(ValueError, match="compress_plan"):
         boundary([1, 2], [0, 1])

@@ -360,11 +360,13 @@ TEST(TopkCudaGraphs, ReplayByValue) {
 }
 
 TEST(TopkCudaGraphs, TwoReplayedAtOnce) {
-  TopkCall c(4, 70001, 512);
+  TopkCall c(4, 70001, 512), d(4, 70001, 512);
   c.fill("normal");
+  d.fill("normal");
+  for (std::int64_t r = 0; r < 4; ++r) d.set_row(r, make_topk_row(topk_distribution("normal"), 70001, 100 + r));
   for (TopkAlgorithm algorithm : gpu_algorithms(c.args)) {
     GpuArena arena(512 << 20);
-    GpuTopkCall a(arena, c), b(arena, c);
+    GpuTopkCall a(arena, c), b(arena, d);
     for (auto* call : {&a, &b}) {
       call->args.algorithm = algorithm;
       call->take_workspace(arena);
@@ -378,9 +380,12 @@ TEST(TopkCudaGraphs, TwoReplayedAtOnce) {
     }
     sa.wait();
     sb.wait();
-    EXPECT_TRUE(a.outputs() == b.outputs()) << topk_algorithm_name(algorithm);
+    SCOPED_TRACE(topk_algorithm_name(algorithm));
+    EXPECT_FALSE(a.outputs() == b.outputs());
     a.fetch_into(c);
     expect_as_reference(c);
+    b.fetch_into(d);
+    expect_as_reference(d);
   }
 }
 
@@ -453,9 +458,9 @@ TEST(TopkCudaBatch, ARowsResultDoesNotDependOnItsBatch) {
 
 // --- what the sanitizers run ---
 
-// Every path of every kernel in little time: short and long windows, all orders, mappings, formats, certificates, rows
-// whose bar is too high (the exact pass) and too low (candidates do not fit).
-TEST(TopkCudaSmall, EveryPath) {
+// Every path of the kernels for long rows in little time: short and long windows, all orders, mappings, formats,
+// certificates, rows whose bar is too high (the exact pass) and too low (candidates do not fit).
+TEST(TopkCudaSmall, LongRows) {
   const Ints pages = {5, 1, -1, 7, 0, 3, 2, 6, 4};
   for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     for (TopkOrder order : {TopkOrder::kPosition, TopkOrder::kByValue}) {
@@ -482,10 +487,32 @@ TEST(TopkCudaSmall, EveryPath) {
 
 // Room for 16,384 candidates, with half as many threads a block.
 TEST(TopkCudaSmall, LargeK) {
-  TopkCall c(1, 20011, 4000);
-  c.fill("quantised");
-  c.run();
-  expect_as_reference(c);
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    TopkCall c(1, 20011, 4000, {.dtype = dtype});
+    c.fill("quantised");
+    c.run();
+    expect_as_reference(c);
+  }
+}
+
+// Every form of `registers`: 1,024 threads with 8 and with 16 scores each, and 512 where rows outnumber
+// multiprocessors.
+TEST(TopkCudaSmall, RowsInRegisters) {
+  const std::int64_t many = core::gpu(0).num_sms + 1;
+  for (const auto& [rows, width, k] : {std::array<std::int64_t, 3>{2, 2001, 700}, {2, 9001, 700}, {many, 1003, 64}}) {
+    for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+      for (TopkOrder order : {TopkOrder::kPosition, TopkOrder::kByValue}) {
+        TopkCall c(rows, width, k, {.dtype = dtype});
+        c.fill("quantised");
+        Ints offsets(static_cast<std::size_t>(rows), 5);
+        c.args.order = order;
+        c.args.mapping = TopkMapping::kRagged;
+        c.args.ragged_offsets = view_of(offsets);
+        c.run();
+        expect_as_reference(c);
+      }
+    }
+  }
 }
 
 // The bar lets more through than fits: the k best are kept and the bar rises.

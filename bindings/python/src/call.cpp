@@ -69,6 +69,14 @@ bool is_negated(nb::handle tensor) {
   return answer.ptr() == Py_True;
 }
 
+// Whether autograd would take a tensor of PyTorch that is written to for what it was computed from before.
+bool wants_gradient(nb::handle tensor) {
+  static PyObject* const attribute = PyUnicode_InternFromString("requires_grad");
+  const nb::object answer = nb::steal(PyObject_GetAttr(tensor.ptr(), attribute));
+  if (!answer.is_valid()) nb::raise_python_error();
+  return answer.ptr() == Py_True && nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")());
+}
+
 struct DTypeRow {
   DType dtype;
   DlDataType dl;
@@ -287,7 +295,12 @@ BasicTensorView<Pointer> Call::view(nb::handle array, const char* name, std::spa
   DlTensor with_strides = t;
   with_strides.strides = const_cast<std::int64_t*>(strides);
   note(name, data, with_strides, dtype_bytes(row->dtype), written);
-  if (written && imported.torch) torch_outputs_[num_torch_outputs_++] = array;
+  if (written && imported.torch) {
+    TAMIS_CHECK(
+        !wants_gradient(array), Status::kInvalidArgument, op_, ": ", name,
+        " requires grad, must not: no gradient is known of what is written (detach() it, or use torch.no_grad())");
+    torch_outputs_[num_torch_outputs_++] = array;
+  }
   return make_view<Pointer>(data, row->dtype, t.ndim, t.shape, strides, device);
 }
 
@@ -383,10 +396,20 @@ Output Call::optional_output(nb::handle array, const char* name, DType dtype,
   return output_or_new(array.ptr() == Py_True ? nb::none() : nb::borrow(array), name, dtype, shape);
 }
 
+static std::string shape_text(std::initializer_list<std::int64_t> shape) {
+  std::string text;
+  for (std::int64_t extent : shape) text += (text.empty() ? "[" : ", ") + std::to_string(extent);
+  return text + "]";
+}
+
 Output Call::make(const char* name, DType dtype, std::initializer_list<std::int64_t> shape) {
+  std::int64_t room = (std::int64_t{1} << 48) / dtype_bytes(dtype);
   for (std::int64_t extent : shape) {
     TAMIS_CHECK(extent >= 0, Status::kInvalidArgument, op_, ": ", name, " would have an extent of ", extent,
                 ", must be at least 0");
+    TAMIS_CHECK(extent <= room, Status::kInvalidArgument, op_, ": ", name, " would have shape ", shape_text(shape),
+                ", must have at most 2^48 bytes");
+    if (extent > 0) room /= extent;
   }
   if (api_ == nullptr) {
     nb::list extents;
@@ -421,7 +444,8 @@ DlManagedTensorVersioned* Call::allocate(DType dtype, const std::int64_t* shape,
                      0};
   DlManagedTensorVersioned* managed = nullptr;
   const auto set_error = [](void*, const char* kind, const char* message) {
-    PyErr_SetString(std::strcmp(kind, "MemoryError") == 0 ? PyExc_MemoryError : PyExc_RuntimeError, message);
+    const std::string first_line(message, std::strcspn(message, "\n"));  // PyTorch's stack trace follows
+    PyErr_SetString(std::strcmp(kind, "MemoryError") == 0 ? PyExc_MemoryError : PyExc_RuntimeError, first_line.c_str());
   };
   if (api_->allocate(&prototype, &managed, nullptr, set_error) != 0) nb::raise_python_error();
   return managed;

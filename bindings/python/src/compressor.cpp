@@ -25,9 +25,14 @@ constexpr std::array kCompressAlgorithms = {
     std::pair{std::string_view("any_window"), CompressAlgorithm::kAnyWindow},
 };
 
-// Adds to an attribute of a tamis.CompressCounts.
-void add(nb::handle counts, const char* name, std::int64_t calls) {
-  counts.attr(name) = nb::cast<std::int64_t>(counts.attr(name)) + calls;
+// A number of a tamis.CompressCounts.
+std::int64_t count_of(nb::handle counts, const char* name) {
+  const nb::object value = nb::getattr(counts, name, nb::none());
+  std::int64_t count = 0;
+  if (PyType_Check(counts.ptr()) != 0 || PyLong_Check(value.ptr()) == 0 || !nb::try_cast(value, count)) {
+    fail_type("compress: counts is ", name_of_type(counts), ", must be a tamis.CompressCounts with integers");
+  }
+  return count;
 }
 
 void compress(nb::handle kv, nb::handle gate, nb::handle ape, nb::handle norm_weight, nb::handle cos_sin,
@@ -62,9 +67,8 @@ void compress(nb::handle kv, nb::handle gate, nb::handle ape, nb::handle norm_we
   args.plan = nb::cast<CompressPlan>(plan);
   args.listed_tokens = call.optional_input(listed_tokens, "listed_tokens", kInt32);
   args.algorithm = call.choice(algorithm, "algorithm", kCompressAlgorithms);
-  if (!counts.is_none() && (!nb::hasattr(counts, "pooled") || !nb::hasattr(counts, "skipped"))) {
-    fail_type("compress: counts is ", name_of_type(counts), ", must be a tamis.CompressCounts");
-  }
+  CompressCounts before;
+  if (!counts.is_none()) before = {count_of(counts, "pooled"), count_of(counts, "skipped")};
   CompressCounts made;
   args.counts = &made;
   args.num_threads = call.threads(num_threads);
@@ -73,8 +77,8 @@ void compress(nb::handle kv, nb::handle gate, nb::handle ape, nb::handle norm_we
   call.check_overlaps();
   call.run([&] { tamis::compress(args); });
   if (counts.is_none()) return;
-  add(counts, "pooled", made.pooled);
-  add(counts, "skipped", made.skipped);
+  counts.attr("pooled") = before.pooled + made.pooled;
+  counts.attr("skipped") = before.skipped + made.skipped;
 }
 
 // One array for one ratio, a tuple of arrays for a sequence of ratios.

@@ -38,6 +38,7 @@ class PyEngine {
            nb::handle prefill_chunk, nb::handle step_tokens, nb::handle cache_tokens, nb::handle max_requests,
            nb::handle num_threads)
       : topk_backend_(engine::make_topk_backend(Call("Engine").parse_device(device, "device"))),
+        compressor_backend_(engine::make_compressor_backend(Call("Engine").parse_device(device, "device"))),
         tokenizer_(model::Tokenizer::open(path_of(directory))),
         model_(model::Transformer::open(path_of(directory))) {
     const Call call("Engine");
@@ -50,6 +51,7 @@ class PyEngine {
     config.selection.topk = call.integer(index_topk, "index_topk");
     config.num_threads = call.threads(num_threads);
     config.topk_backend = topk_backend_.get();
+    config.compressor_backend = compressor_backend_.get();
     engine_ = std::make_unique<engine::Engine>(model_, config);
   }
 
@@ -64,6 +66,10 @@ class PyEngine {
                      call.unsigned_integer(seed, "seed")};
     spec.stop_tokens =
         stop_tokens.is_none() ? config().eos_token_ids : call.integers<std::int32_t>(stop_tokens, "stop_tokens");
+    for (std::int32_t token : spec.stop_tokens) {
+      TAMIS_CHECK(token >= 0 && token < config().vocab_size, Status::kInvalidArgument, "Engine.add: stop_tokens has ",
+                  token, ", must be tokens in [0, ", config().vocab_size, ")");
+    }
     if (!on_token.is_none()) {
       // The request dies inside a step, where the interpreter's lock is not held.
       const std::shared_ptr<nb::object> callback(new nb::object(std::move(on_token)), [](nb::object* held) {
@@ -111,6 +117,7 @@ class PyEngine {
  private:
   std::recursive_mutex mutex_;
   std::unique_ptr<model::TopkBackend> topk_backend_;
+  std::unique_ptr<model::CompressorBackend> compressor_backend_;
   model::Tokenizer tokenizer_;
   model::Transformer model_;
   std::unique_ptr<engine::Engine> engine_;

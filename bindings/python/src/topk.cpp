@@ -1,5 +1,7 @@
 #include "tamis/topk.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <span>
 #include <type_traits>
 
@@ -83,6 +85,9 @@ nb::object row_ends(nb::handle seq_lens, nb::handle next_n, nb::handle compress_
               "topk_row_ends: seq_lens is on a GPU, must be on the CPU");
   const std::int64_t n = call.integer(next_n, "next_n");
   TAMIS_CHECK(n >= 1, Status::kInvalidArgument, "topk_row_ends: next_n is ", n, ", must be at least 1");
+  const auto most = INT64_MAX / std::max<std::int64_t>(1, static_cast<std::int64_t>(lens.size()));
+  TAMIS_CHECK(n <= most, Status::kInvalidArgument, "topk_row_ends: next_n is ", n, ", must be at most ", most, " with ",
+              lens.size(), " seq_lens");
   const Output ends = call.output_or_new(out, "out", DType::kInt32, {static_cast<std::int64_t>(lens.size()) * n});
   call.check_overlaps();
   topk_row_ends(lens, n, call.integer(compress_ratio, "compress_ratio"), span_of(ends.view, "out"));

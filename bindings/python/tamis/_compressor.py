@@ -336,11 +336,13 @@ def compress(
     hadamard : bool
         Rotate the 128-vector after RoPE (indexer keys only).
     rms_norm_eps : float
+        Finite, at least 0.
     plan : CompressPlan
         NONE skips the pooling; state is saved in every case. While a stream records a graph, NONE counts as UNKNOWN.
     listed_tokens : array [any], int32, optional
         The list of build_compress_step() for this step and ratio. Tokens that it lacks complete nothing; -1 and other
-        numbers that are no token are skipped.
+        numbers that are no token are skipped. With state_ring it must have all tokens that complete an entry, each
+        once: on CUDA, entries also save rows that take the place of those that they pool.
     algorithm : {"auto", "short_window", "tall_window", "any_window"}
         CUDA only: force a kernel. "auto" takes the first that fits.
     counts : CompressCounts, optional

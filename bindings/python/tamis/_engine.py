@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from tamis import _core
+
+
+@dataclass
+class _Listener:
+    """Who is told of a request's tokens."""
+
+    on_token: Callable[[int], object] | None
+    on_text: Callable[[str], object] | None
+    decoder: Any
+    owner: object
+
+
+class _Receiver:
+    """What the engine in C++ holds of a request and calls: nothing that may refer back to the engine, since Python's
+    garbage collector does not see it there.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = weakref.ref(engine)
+
+    def __call__(self, token: int) -> None:
+        if (engine := self._engine()) is not None:
+            engine._receive(self, token)
 
 
 class Engine:
@@ -21,7 +47,7 @@ class Engine:
     kv_cache : {"fp8", "bf16", "fp32"}
         How cached entries are stored.
     device : str or torch.device
-        Where the indexer's top-k runs: "cpu", "cuda" or "cuda:N". Never changes a token.
+        Where the indexer's top-k and the compressors run: "cpu", "cuda" or "cuda:N". Never changes a token.
     index_topk : int
         Compressed entries a token attends to; 0: what the model says.
     prefill_chunk, step_tokens : int
@@ -38,7 +64,7 @@ class Engine:
     ValueError
         A file is missing or not what it promises, or a setting is outside its range.
     NotImplementedError
-        The top-k cannot run on `device`.
+        They cannot run on `device`.
 
     Examples
     --------
@@ -78,6 +104,8 @@ class Engine:
         )
         # What callbacks raised and step() has not raised yet, with the request's owner, if there is one.
         self._errors: list[tuple[object, BaseException]] = []
+        # What a request calls, for as long as the engine holds its receiver.
+        self._listeners: WeakKeyDictionary[_Receiver, _Listener] = WeakKeyDictionary()
 
     def add(
         self,
@@ -122,8 +150,8 @@ class Engine:
         TypeError
             An argument is not what is said above; bytes are no tokens.
         ValueError
-            An empty prompt, a token outside the vocabulary, more tokens than the model's limit, or a number outside its
-            range.
+            A prompt of no tokens ("" has the model's first one), a token outside the vocabulary, more tokens than the
+            model's limit, or a number outside its range.
         MemoryError
             It needs more pages than a pool has.
         """
@@ -143,20 +171,20 @@ class Engine:
                 raise TypeError(f"Engine.add: {name} is {type(called).__name__}, must be callable")
         if on_token is None and on_text is None:
             return self._engine.add(prompt, *options, None)
-        decoder = _core.StreamDecoder(self._engine)
-        errors = self._errors  # and not self, which would never be freed while the request waits
+        receiver = _Receiver(self)
+        self._listeners[receiver] = _Listener(on_token, on_text, _core.StreamDecoder(self._engine), owner)
+        return self._engine.add(prompt, *options, receiver)
 
-        def callback(token: int) -> None:
-            try:
-                if on_token is not None:
-                    on_token(token)
-                if on_text is not None and (text := decoder.push(token)):
-                    on_text(text)
-            except BaseException as error:
-                errors.append((owner, error))
-                raise  # which ends the request
-
-        return self._engine.add(prompt, *options, callback)
+    def _receive(self, receiver: _Receiver, token: int) -> None:
+        listener = self._listeners[receiver]
+        try:
+            if listener.on_token is not None:
+                listener.on_token(token)
+            if listener.on_text is not None and (text := listener.decoder.push(token)):
+                listener.on_text(text)
+        except BaseException as error:
+            self._errors.append((listener.owner, error))
+            raise  # which ends the request
 
     def step(self) -> bool:
         """Run one step. False if there was nothing to do.

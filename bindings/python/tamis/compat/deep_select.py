@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 import tamis
+from tamis.compat._errors import renamed
 
 __all__ = ["get_stride_requirement", "topk"]
 
@@ -115,16 +116,19 @@ def topk(
     if output_idx is not None and output_idx.dtype != indices_type:
         raise ValueError(f"topk: output_idx is {output_idx.dtype}, must be indices_type = {indices_type}")
 
-    result = tamis.topk(
-        input,
-        topk,
-        row_ends=end,
-        order="by_value" if sorted else "position",
-        values=bool(return_value),
-        index_dtype="int64" if indices_type == torch.int64 else "int32",
-        ragged_offsets=output_idx_offset,
-        out=output_idx,
-    )
+    try:
+        result = tamis.topk(
+            input,
+            topk,
+            row_ends=end,
+            order="by_value" if sorted else "position",
+            values=bool(return_value),
+            index_dtype="int64" if indices_type == torch.int64 else "int32",
+            ragged_offsets=output_idx_offset,
+            out=output_idx,
+        )
+    except (TypeError, ValueError) as error:
+        raise renamed(error, scores="input", k="topk", row_ends="end", ragged_offsets="output_idx_offset", out="output_idx") from None
     values, indices = (result[1], result[0]) if return_value else (None, result)
     _fill(values, indices, input.shape[1], end, idx_oob_fill_value, value_oob_fill_value)
     return values, indices

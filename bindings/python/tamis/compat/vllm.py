@@ -18,6 +18,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import tamis
+from tamis.compat._errors import renamed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,39 +34,46 @@ __all__ = [
 ]
 
 
-def _topk(lengths: str, logits: Tensor, k: int, row_ends: Tensor, out: Tensor) -> None:
-    """tamis.topk(), whose row ends an entry point calls `lengths`."""
-    try:
-        tamis.topk(logits, k, row_ends=row_ends, out=out)
-    except (TypeError, ValueError) as error:
-        raise type(error)(str(error).replace(" row_ends ", f" {lengths} ", 1)) from None
-
-
-def _row_ends(seq_lens: Tensor, next_n: int, num_rows: int) -> Tensor:
-    """One end a row, on the device of seq_lens: as given, or seq_len - next_n + 1 + i for row i of a request."""
-    if seq_lens.numel() == num_rows:
-        return seq_lens if seq_lens.dim() == 1 else seq_lens.reshape(-1)
-    if next_n < 1 or seq_lens.numel() * next_n != num_rows:
+def _row_ends(seq_lens: Tensor, next_n: int, num_rows: int, name: str = "seq_lens") -> Tensor:
+    """One end a row, on the device of seq_lens: seq_len - next_n + 1 + i for row i of a request, or as given."""
+    requests = num_rows // max(next_n, 1)
+    by_row = seq_lens.dim() == 2 and seq_lens.shape[1] == next_n
+    if next_n < 1 or requests * next_n != num_rows or seq_lens.numel() < (num_rows if by_row else requests):
         raise ValueError(
-            f"topk: seq_lens has {seq_lens.numel()} elements, must have num_rows = {num_rows}, or with next_n = "
-            f"{next_n} rows a request num_rows / next_n"
+            f"topk: {name} has shape {list(seq_lens.shape)}, must have num_rows / next_n = {num_rows} / {next_n} "
+            f"elements or rows of next_n, or more of them"
         )
+    if by_row:
+        return seq_lens[:requests].reshape(-1)
+    of_requests = seq_lens.reshape(-1)[:requests]
+    if next_n == 1:
+        return of_requests
     import torch
 
     # Made anew: a tensor kept from a call would be that of its graph capture, or a fake one of its compiler.
     drafts = torch.arange(1 - next_n, 1, dtype=torch.int32, device=seq_lens.device)
     # Without the clamp the lowest lengths would wrap. What is negative after the sum is clamped by topk().
-    return (seq_lens.reshape(-1, 1).clamp(min=0) + drafts).reshape(-1)
+    return (of_requests.unsqueeze(1).clamp(min=0) + drafts).reshape(-1)
 
 
 def _rows_of(logits: Tensor, num_rows: int, stride0: int, stride1: int) -> Tensor:
     if logits.stride() == (stride0, stride1):
-        return logits[:num_rows] if logits.shape[0] != num_rows else logits
+        return logits if logits.shape[0] == num_rows else _first_rows("logits", logits, num_rows)
     return logits.as_strided((num_rows, logits.shape[1]), (stride0, stride1))
 
 
-def _head(indices: Tensor, num_rows: int, topk: int) -> Tensor:
-    return indices if indices.shape == (num_rows, topk) else indices[:num_rows, :topk]
+def _first_rows(name: str, tensor: Tensor, num_rows: int) -> Tensor:
+    if not 0 <= num_rows <= tensor.shape[0]:
+        raise ValueError(f"topk: {name} has {tensor.shape[0]} rows, must have at least num_rows = {num_rows}")
+    return tensor[:num_rows]
+
+
+def _head(name: str, indices: Tensor, num_rows: int, topk: int) -> Tensor:
+    if indices.shape == (num_rows, topk):
+        return indices
+    if indices.dim() == 2 and not 0 <= topk <= indices.shape[1]:
+        raise ValueError(f"topk: {name} has {indices.shape[1]} columns, must have at least topk = {topk}")
+    return _first_rows(name, indices, num_rows)[:, :topk]
 
 
 def top_k_per_row_decode(
@@ -78,7 +86,7 @@ def top_k_per_row_decode(
     logits : Tensor [num_rows or more, width], float32, bfloat16 or float16
     next_n : int
         Rows a request.
-    seq_lens : Tensor [requests] or [requests, next_n], int32
+    seq_lens : Tensor [requests or more] or [requests or more, next_n], int32
         Row i of request r ends at seq_lens[r] - next_n + 1 + i, or at seq_lens[r, i].
     indices : Tensor [num_rows or more, topk or more], int32
         Written.
@@ -102,7 +110,10 @@ def top_k_per_row_decode(
     """
     scores = _rows_of(logits, num_rows, stride0, stride1)
     ends = _row_ends(seq_lens, next_n, num_rows)
-    _topk("seq_lens", scores, topk, ends, _head(indices, num_rows, topk))
+    try:
+        tamis.topk(scores, topk, row_ends=ends, out=_head("indices", indices, num_rows, topk))
+    except (TypeError, ValueError) as error:
+        raise renamed(error, scores="logits", k="topk", row_ends="seq_lens", out="indices") from None
 
 
 def top_k_per_row_prefill(
@@ -141,13 +152,16 @@ def top_k_per_row_prefill(
     >>> indices
     tensor([[0, 1]], dtype=torch.int32)
     """
-    tamis.topk(
-        _rows_of(logits, num_rows, stride0, stride1),
-        topk,
-        row_starts=row_starts[:num_rows],
-        row_ends=row_ends[:num_rows],
-        out=_head(indices, num_rows, topk),
-    )
+    try:
+        tamis.topk(
+            _rows_of(logits, num_rows, stride0, stride1),
+            topk,
+            row_starts=_first_rows("row_starts", row_starts, num_rows),
+            row_ends=_first_rows("row_ends", row_ends, num_rows),
+            out=_head("indices", indices, num_rows, topk),
+        )
+    except (TypeError, ValueError) as error:
+        raise renamed(error, scores="logits", k="topk", out="indices") from None
 
 
 def persistent_topk(
@@ -185,8 +199,12 @@ def persistent_topk(
     tensor([[0, 2]], dtype=torch.int32)
     """
     rows = logits.shape[0]
-    next_n = rows // max(1, lengths.numel())
-    _topk("lengths", logits, k, _row_ends(lengths, next_n, rows), _head(output, rows, k))
+    next_n = lengths.shape[1] if lengths.dim() == 2 and lengths.shape[1] > 1 else rows // max(1, lengths.numel())
+    ends = _row_ends(lengths, next_n, rows, "lengths")
+    try:
+        tamis.topk(logits, k, row_ends=ends, out=_head("output", output, rows, k))
+    except (TypeError, ValueError) as error:
+        raise renamed(error, scores="logits", row_ends="lengths", out="output") from None
 
 
 def cooperative_topk(
@@ -252,6 +270,8 @@ def get_c128_boundary(num_computed_tokens: Any, query_start_loc: Any) -> bool | 
     if isinstance(num_computed_tokens, tuple) and len(num_computed_tokens) == 2:
         if not isinstance(num_computed_tokens[0], numbers.Integral):
             starts, start_hi = num_computed_tokens
+            if starts is None or start_hi is None:
+                return None
     bounds = query_start_loc.tolist() if hasattr(query_start_loc, "tolist") else list(query_start_loc)
     query_lens = [end - begin for begin, end in zip(bounds, bounds[1:], strict=False)]
     plan = tamis.compress_plan(starts, query_lens, 128, start_hi=start_hi)
@@ -359,7 +379,7 @@ class SparseIndexerTopk:
         Parameters
         ----------
         logits : Tensor [rows, width]
-        seq_lens : Tensor [requests, 1], [requests] or [requests, next_n], int32
+        seq_lens : Tensor [requests], [requests, 1] or [requests, next_n], int32, or with more requests
         next_n : int
             Rows a request.
         topk_indices : Tensor [rows, topk_tokens], int32
@@ -369,9 +389,12 @@ class SparseIndexerTopk:
         rows = logits.shape[0]
         backend = self.resolve_backend(logits, topk_tokens, rows)
         row_ends = _row_ends(seq_lens, next_n, rows)
-        out = _head(topk_indices, rows, topk_tokens)
+        out = _head("topk_indices", topk_indices, rows, topk_tokens)
         if backend == "tamis":
-            _topk("seq_lens", logits, topk_tokens, row_ends, out)
+            try:
+                tamis.topk(logits, topk_tokens, row_ends=row_ends, out=out)
+            except (TypeError, ValueError) as error:
+                raise renamed(error, scores="logits", k="topk_tokens", row_ends="seq_lens", out="topk_indices") from None
         elif backend == "torch":
             self._by_torch(logits, row_ends, out)
         elif backend == "flashinfer":
@@ -398,9 +421,12 @@ class SparseIndexerTopk:
 
         ends = row_ends.unsqueeze(1)
         columns = torch.arange(logits.shape[1], device=logits.device)
-        best = logits.masked_fill(columns >= ends, float("-inf")).topk(out.shape[1], dim=-1).indices
-        # Where a row's own scores are -inf, too, what is best may be past its end.
-        out.copy_(torch.where((columns[: out.shape[1]] < ends) & (best < ends), best, -1))
+        # As integers in the order of the scores, since what lies past the end has to rank below -inf and NaN, too.
+        bits = logits.float().view(torch.int32)
+        lowest = torch.iinfo(torch.int32).min
+        keys = (bits ^ (bits >> 31 & torch.iinfo(torch.int32).max)).masked_fill(logits.isnan(), lowest + 1)
+        best = keys.masked_fill(columns >= ends, lowest).topk(out.shape[1], dim=-1).indices
+        out.copy_(torch.where(columns[: out.shape[1]] < ends, best, -1))
 
 
 def install() -> list[str]:
