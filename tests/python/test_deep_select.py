@@ -111,7 +111,7 @@ def test_errors_name_the_callers_arguments():
         ("topk: end is int64, must be", {"end": torch.ones(2, dtype=torch.int64)}),
         (r"topk: output_idx is int64 \[2, 4\]", {"output_idx": torch.zeros(2, 4, dtype=torch.int64)}),
         ("topk: topk is float, must be", {"topk": 3.0}),
-        ("topk: output_idx_offset is float32, must be", {"output_idx_offset": torch.zeros(2)}),
+        ("topk: output_idx_offset is fp32, must be", {"output_idx_offset": torch.zeros(2)}),
     ):
         with pytest.raises((TypeError, ValueError), match=text):
             deep_select.topk(**({"input": scores, "topk": 3} | arguments))

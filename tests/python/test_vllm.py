@@ -122,8 +122,8 @@ def test_errors_name_the_callers_arguments():
         vllm.persistent_topk(logits, lens, indices, None, 2, 9)
     with pytest.raises(TypeError, match="topk: logits is float64, must be"):
         vllm.top_k_per_row_prefill(logits.double(), lens.int(), lens.int(), indices, 2, 9, 1, 2)
-    with pytest.raises(TypeError, match="topk: output is int64"):
-        vllm.persistent_topk(logits, lens.int(), indices.long(), None, 2, 9)
+    with pytest.raises(TypeError, match="topk: output is float64"):
+        vllm.persistent_topk(logits, lens.int(), indices.double(), None, 2, 9)
 
 
 @pytest.mark.parametrize("name", ["deep_select", "flashinfer"])

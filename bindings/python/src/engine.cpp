@@ -1,3 +1,4 @@
+#include "engine/compressor_backend.hpp"
 #include "engine/engine.hpp"
 
 #include <nanobind/stl/filesystem.h>
