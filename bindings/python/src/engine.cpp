@@ -1,5 +1,5 @@
-#include "engine/compressor_backend.hpp"
 #include "engine/engine.hpp"
+#include "engine/compressor_backend.hpp"
 
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string.h>
