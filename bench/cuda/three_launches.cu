@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(kThreads) pool_kernel(const __grid_constant__ 
       !writes_entry(step.p, step.p.kv_slots[token], place.position))
     return;
   __shared__ std::uint32_t scratch[Threads::kWarps];
-  const int count = compressor_cuda::find_rows<Threads>(step.p, token, place, rows, 0, nullptr, scratch);
+  compressor_cuda::find_rows<Threads>(step.p, token, place, rows, 0, nullptr, scratch);
+  const int count = rows_of_entry(step.p, place.position);
   const std::int64_t c = blockIdx.x % tiles * kThreads + threadIdx.x;
   if (c < step.p.head_dim) {
     step.entries[token * step.p.head_dim + c] = compressor_cuda::pool_channel<float, float>(rows, count, c);

@@ -41,6 +41,11 @@ constexpr std::int64_t window_begin(const CompressorParams& p, std::int64_t posi
   return std::max<std::int64_t>(0, group_of(p, position) - (p.coff - 1) * p.ratio);
 }
 
+/// Rows that the entry completed at `position` pools.
+constexpr int rows_of_entry(const CompressorParams& p, std::int64_t position) {
+  return static_cast<int>(position - window_begin(p, position)) + 1;
+}
+
 /// Whether a real token that completes an entry also writes it, to `slot`: the cache has it, and cos_sin a row for the
 /// entry's own position.
 constexpr bool writes_entry(const CompressorParams& p, std::int64_t slot, std::int64_t position) {

@@ -142,9 +142,14 @@ TEST(CompressorCudaBusy, EndsWhileOthersHoldHalfTheChip) {
   cudaStream_t hogging = nullptr;
   TAMIS_CUDA_CHECK(cudaStreamCreateWithFlags(&hogging, cudaStreamNonBlocking));
   {
-    // Memory first: allocating may wait for what runs. Then the same steps beside the other kernel, which a watchdog
-    // ends after 20 s, so that the test can say so.
-    every_request_at_its_boundary(compressor_shape("c128_paged"), 20);
+    // First without it: to allocate memory and to load a kernel may wait for what runs. Then the same steps beside the
+    // other kernel, which a watchdog ends after 20 s, so that the test can say so.
+    const auto run_steps = [] {
+      for (const char* name : {"c128_paged", "c4_fp8", "indexer_fp8"}) {
+        every_request_at_its_boundary(compressor_shape(name), 20);
+      }
+    };
+    run_steps();
     launch_hog(core::gpu(0).num_sms / 2, stop, hogging);
     std::atomic<bool> done = false, waited = false;
     std::thread watchdog([&] {
@@ -152,9 +157,7 @@ TEST(CompressorCudaBusy, EndsWhileOthersHoldHalfTheChip) {
       waited = !done;
       *static_cast<volatile int*>(stop) = 1;
     });
-    for (const char* name : {"c128_paged", "c4_fp8", "indexer_fp8"}) {
-      every_request_at_its_boundary(compressor_shape(name), 20);
-    }
+    run_steps();
     EXPECT_EQ(cudaStreamQuery(hogging), cudaErrorNotReady) << "the other kernel ended before the steps did";
     done = true;
     watchdog.join();

@@ -25,7 +25,7 @@ template <typename Threads>
 __device__ bool find_rows(const CompressorParams& p, std::int64_t token, const TokenPlace& place, PoolRow* rows,
                           int capacity, std::int32_t* replacing, std::uint32_t* scratch) {
   const std::int64_t group = group_of(p, place.position);
-  const int count = static_cast<int>(place.position - window_begin(p, place.position)) + 1;
+  const int count = rows_of_entry(p, place.position);
   // 1. A row is that of the token so many places in front, where that is ours, else one of the state. What either takes
   //    is read at once.
   unsigned unbroken = static_cast<unsigned>(count);  // so many tokens in a row are ours
@@ -79,7 +79,7 @@ __device__ bool find_entry(const CompressorParams& p, std::int64_t token, bool f
   const std::int64_t group = group_of(p, place.position);
   const bool writes = writes_entry(p, slot, place.position);
   if (Threads::rank() == 0) {
-    now = {group, slot, static_cast<int>(place.position - window_begin(p, place.position)) + 1, writes};
+    now = {group, slot, rows_of_entry(p, place.position), writes};
   }
   if (writes && finishes && Threads::warp() == 0) prefetch_factors(p, group);
   const bool may_replace = may_replace_pooled_rows(p, place);
