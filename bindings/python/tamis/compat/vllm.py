@@ -36,6 +36,8 @@ __all__ = [
 
 def _row_ends(seq_lens: Tensor, next_n: int, num_rows: int, name: str = "seq_lens") -> Tensor:
     """One end a row, on the device of seq_lens: seq_len - next_n + 1 + i for row i of a request, or as given."""
+    if next_n == 1 and seq_lens.shape == (num_rows,):
+        return seq_lens  # most calls; every operation on a tensor costs the host more than a microsecond
     requests = num_rows // max(next_n, 1)
     by_row = seq_lens.dim() == 2 and seq_lens.shape[1] == next_n
     if next_n < 1 or requests * next_n != num_rows or seq_lens.numel() < (num_rows if by_row else requests):
@@ -44,7 +46,7 @@ def _row_ends(seq_lens: Tensor, next_n: int, num_rows: int, name: str = "seq_len
             f"elements or rows of next_n, or more of them"
         )
     if by_row:
-        return seq_lens[:requests].reshape(-1)
+        return (seq_lens if seq_lens.shape[0] == requests else seq_lens[:requests]).reshape(-1)
     of_requests = seq_lens.reshape(-1)[:requests]
     if next_n == 1:
         return of_requests
