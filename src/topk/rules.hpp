@@ -61,6 +61,7 @@ static_assert(choose_topk_rule(kTopkFilterMaxK + 2, kTopkFilterMaxK + 1).algorit
 struct TopkGpu {
   int num_sms = 132;
   std::int64_t max_shared_bytes = 232448;
+  int compute_capability = 90;  // times ten
 };
 
 /// What they need to know of a call.
@@ -103,8 +104,13 @@ constexpr int topk_grid_slices(std::int64_t rows, std::int64_t width, const Topk
   return static_cast<int>(std::clamp<std::int64_t>(share, 1, std::max<std::int64_t>(1, width / 8192)));
 }
 
+/// Architecture that blocks of 1,024 threads are built for: it is the one they were measured on, and each form of these
+/// kernels takes a minute to compile for the others.
+inline constexpr int kTopkWideBlocksOn = 90;
+
 /// Threads of a block that filters: all that a multiprocessor has where no two blocks share one, else half.
 constexpr int topk_filter_threads(std::int64_t blocks, std::uint32_t capacity, const TopkGpu& gpu) {
+  if (gpu.compute_capability != kTopkWideBlocksOn) return 512;
   const bool fits = std::int64_t{8} * capacity + topk_filter_shared_bytes(1024) <= gpu.max_shared_bytes;
   return blocks <= gpu.num_sms && fits ? 1024 : 512;
 }

@@ -82,7 +82,7 @@ std::string gpu_options(const TopkGpu& gpu) {
 
 // Shapes come out of the rules themselves, so that tuned thresholds move the test along.
 TEST(ExplainTopkOnGpu, EveryRuleIsReachable) {
-  const TopkGpu a100{108, 166912};
+  const TopkGpu a100{108, 166912, 80};
   for (const TopkCudaRule& rule : topk_cuda_rules()) {
     bool found = false;
     for (const TopkGpu& gpu : {kTopkH200, a100}) {

@@ -176,7 +176,7 @@ TEST(TopkRules, EveryRuleIsReachedAndNamed) {
 // The GPU's rules, as an H200, an A100, and a GPU with little shared memory would follow them.
 TEST(TopkRules, EveryCudaRuleIsReachedAndNamed) {
   std::set<const TopkCudaRule*> reached;
-  const TopkGpu gpus[] = {{}, {108, 166912}, {84, 101376}};
+  const TopkGpu gpus[] = {{}, {108, 166912, 80}, {84, 101376, 120}};
   for (const TopkGpu& gpu : gpus) {
     for (std::int64_t rows : {1, 4, 60, 130, 1000}) {
       for (std::int64_t width : {0, 1, 512, 65536, 1000000, 10000000}) {
@@ -201,7 +201,7 @@ TEST(TopkRules, EveryCudaRuleIsReachedAndNamed) {
 }
 
 TEST(TopkRules, WhatACudaRuleCannotServeIsSaid) {
-  const TopkGpu a100{108, 166912};
+  const TopkGpu a100{108, 166912, 80};
   for (const TopkCudaRule& rule : topk_cuda_rules()) {
     for (std::int64_t width : {100, 20000}) {
       for (std::int64_t k : {10, 3000, 5000, 50000}) {

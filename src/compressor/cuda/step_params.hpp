@@ -30,7 +30,7 @@ constexpr int short_teams(std::int64_t head_dim) { return head_dim == 128 ? 4 : 
 inline constexpr std::int64_t kShortBlocksAnSm = 4;  // as many as are at work at once: each goes through its entries
 inline constexpr int kTallThreads = 256;
 // Clusters for a step that completes few entries on average, though it could complete many: those that find nothing
-// cost time, too (64 tokens without an entry: 3.1 us with 16, see "One step got slower" in the design note).
+// cost time, too (64 tokens without an entry: 2.9 us with 16, see "One step got slower" in the design note).
 inline constexpr std::int64_t kTallFewGroups = 16;
 inline constexpr int kAnyThreads = 256;
 inline constexpr std::int64_t kAnyGroupsAnSm = 8;

@@ -9,6 +9,7 @@
 #include "topk/cuda/kth_best.cuh"
 #include "topk/cuda/row.cuh"
 #include "topk/cuda/sample.cuh"
+#include "topk/rules.hpp"
 
 namespace tamis::topk_cuda {
 
@@ -16,6 +17,16 @@ using core::shared_address;
 
 /// Winners a row that these kernels can hold apart from the candidates.
 inline constexpr std::uint32_t kFilterMaxK = 4096;
+
+/// Whether kernels with such blocks are built for this architecture: what topk_filter_threads() may choose there.
+template <int kThreads>
+__device__ constexpr bool is_built() {
+#ifdef __CUDA_ARCH__
+  return kThreads <= 512 || __CUDA_ARCH__ == 10 * kTopkWideBlocksOn;
+#else
+  return true;
+#endif
+}
 
 /// Tiles that a warp has on their way or is looking at.
 inline constexpr int kTileSlots = 2;

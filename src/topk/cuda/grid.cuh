@@ -26,19 +26,21 @@ template <typename T, int kThreads>
 __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
     grid_filter_kernel(const __grid_constant__ TopkParams p, std::uint32_t capacity, std::uint32_t num_slices,
                        GridWorkspace workspace) {
-  extern __shared__ uint4 dynamic_shared[];
-  auto& s = *reinterpret_cast<FilterStorage<kThreads>*>(dynamic_shared);
+  if constexpr (is_built<kThreads>()) {
+    extern __shared__ uint4 dynamic_shared[];
+    auto& s = *reinterpret_cast<FilterStorage<kThreads>*>(dynamic_shared);
 #if __CUDA_ARCH__ >= 900
-  cudaTriggerProgrammaticLaunchCompletion();  // the second launch may take its place; it waits for all of this one
+    cudaTriggerProgrammaticLaunchCompletion();  // the second launch may take its place; it waits for all of this one
 #endif
-  const RowWindow<T> window = row_window<T>(p, blockIdx.x / num_slices);
-  if (window.count <= capacity) return;  // the second launch does it alone
-  filter_slice(p, window, blockIdx.x % num_slices, num_slices, capacity, s);
+    const RowWindow<T> window = row_window<T>(p, blockIdx.x / num_slices);
+    if (window.count <= capacity) return;  // the second launch does it alone
+    filter_slice(p, window, blockIdx.x % num_slices, num_slices, capacity, s);
 
-  const std::int64_t at = blockIdx.x;
-  if (threadIdx.x == 0) workspace.headers[at] = {s.num_candidates, s.bar.key};
-  for (std::uint32_t i = threadIdx.x; i < min(s.num_candidates, capacity); i += kThreads) {
-    workspace.candidates[at * capacity + i] = s.candidates[i];
+    const std::int64_t at = blockIdx.x;
+    if (threadIdx.x == 0) workspace.headers[at] = {s.num_candidates, s.bar.key};
+    for (std::uint32_t i = threadIdx.x; i < min(s.num_candidates, capacity); i += kThreads) {
+      workspace.candidates[at * capacity + i] = s.candidates[i];
+    }
   }
 }
 
@@ -92,21 +94,23 @@ template <typename T, int kThreads>
 __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
     grid_finish_kernel(const __grid_constant__ TopkParams p, std::uint32_t capacity, std::uint32_t num_slices,
                        GridWorkspace workspace) {
-  extern __shared__ uint4 dynamic_shared[];
-  auto& s = *reinterpret_cast<FilterStorage<kThreads>*>(dynamic_shared);
+  if constexpr (is_built<kThreads>()) {
+    extern __shared__ uint4 dynamic_shared[];
+    auto& s = *reinterpret_cast<FilterStorage<kThreads>*>(dynamic_shared);
 #if __CUDA_ARCH__ >= 900
-  cudaGridDependencySynchronize();  // launched early: nothing may be read before this
+    cudaGridDependencySynchronize();  // launched early: nothing may be read before this
 #endif
-  const std::int64_t row = blockIdx.x;
-  const RowWindow<T> window = row_window<T>(p, row);
-  if (window.count <= capacity) {
-    write_short_row(p, row, window, capacity, s);
-    return;
+    const std::int64_t row = blockIdx.x;
+    const RowWindow<T> window = row_window<T>(p, row);
+    if (window.count <= capacity) {
+      write_short_row(p, row, window, capacity, s);
+      return;
+    }
+    gather_slices(workspace.headers + row * num_slices,
+                  workspace.candidates + row * num_slices * static_cast<std::int64_t>(capacity), num_slices,
+                  static_cast<std::uint32_t>(p.k), capacity, s);
+    finish_row(p, row, window, capacity, s);
   }
-  gather_slices(workspace.headers + row * num_slices,
-                workspace.candidates + row * num_slices * static_cast<std::int64_t>(capacity), num_slices,
-                static_cast<std::uint32_t>(p.k), capacity, s);
-  finish_row(p, row, window, capacity, s);
 }
 
 }  // namespace tamis::topk_cuda

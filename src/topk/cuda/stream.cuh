@@ -52,16 +52,18 @@ __device__ void filter_slice(const TopkParams& p, const RowWindow<T>& window, st
 template <typename T, int kThreads>
 __global__ void __launch_bounds__(kThreads, 1024 / kThreads)
     stream_kernel(const __grid_constant__ TopkParams p, std::uint32_t capacity) {
-  extern __shared__ uint4 dynamic_shared[];
-  auto& s = *reinterpret_cast<FilterStorage<kThreads>*>(dynamic_shared);
-  const std::int64_t row = blockIdx.x;
-  const RowWindow<T> window = row_window<T>(p, row);
-  if (window.count <= capacity) {
-    write_short_row(p, row, window, capacity, s);
-    return;
+  if constexpr (is_built<kThreads>()) {
+    extern __shared__ uint4 dynamic_shared[];
+    auto& s = *reinterpret_cast<FilterStorage<kThreads>*>(dynamic_shared);
+    const std::int64_t row = blockIdx.x;
+    const RowWindow<T> window = row_window<T>(p, row);
+    if (window.count <= capacity) {
+      write_short_row(p, row, window, capacity, s);
+      return;
+    }
+    filter_slice(p, window, 0, 1, capacity, s);
+    finish_row(p, row, window, capacity, s);
   }
-  filter_slice(p, window, 0, 1, capacity, s);
-  finish_row(p, row, window, capacity, s);
 }
 
 }  // namespace tamis::topk_cuda

@@ -27,7 +27,7 @@ TopkGpu topk_gpu(int device) {
   std::call_once(read[at], [&] {
     const std::string why = why_no_kernels(device);
     TAMIS_CHECK(why.empty(), Status::kUnsupported, "topk: ", why);
-    known[at] = {gpu.num_sms, gpu.max_shared_bytes};
+    known[at] = {gpu.num_sms, gpu.max_shared_bytes, gpu.compute_capability};
   });
   return known[at];
 }
