@@ -66,7 +66,8 @@ First steps:
 Environment:
   TAMIS_JOBS=N          Parallel jobs (default: all cores).
   TAMIS_WERROR=1        Warnings are errors, as in CI.
-  TAMIS_CUDA_ARCHS=LIST GPU architectures of gpu-stage, e.g. '90a;100f' (default: 90a).
+  TAMIS_CUDA=off        Build without CUDA kernels, though there is a toolkit (default: auto).
+  TAMIS_CUDA_ARCHS=LIST GPU architectures to build for, e.g. '90a;100f' (default: all, for stages 90a).
   TAMIS_STAGE=FOLDER    For gpu-test: the unpacked stage to run.
   TAMIS_LOGS=FOLDER     Where gpu-test keeps what its programs print (default: build/gpu-test).
   PYTHON=PROGRAM        The Python that python-test and python-stage build for (default: python3).
@@ -131,6 +132,10 @@ configure() {
 configure_preset() {
   local preset=$1
   shift
+  if [[ $preset == release || $preset == dev ]]; then
+    if [[ -n ${TAMIS_CUDA:-} ]]; then set -- "$@" "-DTAMIS_CUDA=$TAMIS_CUDA"; fi
+    if [[ -n ${TAMIS_CUDA_ARCHS:-} ]]; then set -- "$@" "-DTAMIS_CUDA_ARCHS=$TAMIS_CUDA_ARCHS"; fi
+  fi
   configure "$preset" --preset "$preset" -DTAMIS_WERROR=$werror "$@"
 }
 
@@ -159,7 +164,7 @@ select_tests() {
   ops=()
   ctest_arguments=()
   while (($# > 0)) && [[ $1 != -* ]]; do
-    [[ " $known" == *" $1 "* ]] || die "no tests named '$1'. There are: $known"
+    [[ " $known" == *" $1 "* ]] || die "no tests named '$1'. There are: ${known}python; or a pattern of names: test -R $1"
     ops+=("$1")
     shift
   done
@@ -380,7 +385,7 @@ command_gpu-test() {
     command_setup
     configure_preset release
     if ! grep -q 'TAMIS_CUDA_ARCHS' build/release/build.ninja; then
-      say "no GPU tests in this build: CMake found no CUDA toolkit of at least 12.3"
+      say "no GPU tests in this build: CMake found no CUDA toolkit of at least 12.3, or TAMIS_CUDA is off"
       exit 77
     fi
     build_folder release topk_cuda_test compressor_cuda_test engine_test

@@ -10,7 +10,7 @@ mkdir -p "$logs"
 [[ -d $programs/lib ]] && export LD_LIBRARY_PATH=$programs/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 shards=${TAMIS_JOBS:-$(nproc)}
 if ((shards > 12)); then shards=12; fi
-failed=0
+failed=0 skipped=0
 
 # Tests that fill the chip or its memory run alone.
 alone='*CudaHuge*:*Busy*'
@@ -29,9 +29,10 @@ for program in "$programs"/*_cuda_test; do
   name=$(basename "$program")
   status=0
   "$program" --gtest_filter='*Small*' >"$logs/$name.first.log" 2>&1 || status=$?
-  if ((status == 77)); then
+  if ((status == 77)); then  # no GPU: it says how many tests it skips
     cat "$logs/$name.first.log"
-    exit 77
+    skipped=1
+    continue
   fi
 
   pids=()
@@ -67,6 +68,8 @@ for program in "$programs"/*_cuda_test; do
     check "$name, $tool" $status "$logs/$name.$tool.log"
   done
 done
+
+if ((skipped)); then exit 77; fi
 
 # The engine with its top-k and its compressors on the GPU; it looks for models/ under the folder it is started in.
 if [[ -x $programs/engine_test ]]; then

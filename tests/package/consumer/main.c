@@ -25,8 +25,8 @@ int main(int argc, char** argv) {
   }
   free(args.workspace);
   // The package file, the header and the library must be of one version.
-  if (argc != 2 || strcmp(tamis_version(), argv[1]) != 0) {
-    fprintf(stderr, "library %s, package %s\n", tamis_version(), argc > 1 ? argv[1] : "?");
+  if (argc > 1 && strcmp(tamis_version(), argv[1]) != 0) {
+    fprintf(stderr, "library %s, package %s\n", tamis_version(), argv[1]);
     return 1;
   }
   return 0;
