@@ -46,6 +46,8 @@ void add_cases(CLI::App* command, const std::shared_ptr<BenchOptions>& options) 
 void add_op(CLI::App* bench, int& exit_code, const char* name, const char* what, void (*run)(bench::Session&)) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* command = bench->add_subcommand(name, what);
+  command->footer(std::string("Examples:\n  tamis bench ") + name + " --suite smoke\n  tamis bench " + name +
+                  " --json > docs/measurements/" + name + "_cpu.jsonl");
   add_common(command, options);
   add_cases(command, options);
   command->callback([options, run, &exit_code] {

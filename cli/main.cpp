@@ -61,7 +61,8 @@ int main(int argc, char** argv) {
     const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
     const auto named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
     if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), named)) {
-      throw CLI::ExtrasError(app.get_name(), {argv[1]});
+      complain("there is no command " + std::string(argv[1]) + where_help_is(app));
+      return 2;
     }
     try {
       app.parse(argc, argv);
@@ -72,14 +73,9 @@ int main(int argc, char** argv) {
     }
     tamis::cli::flush_out();
     return exit_code;
-  } catch (const CLI::ExtrasError& error) {
-    // CLI11's text has them backwards; where there are none, the error is the one from above.
-    std::string text = error.what();
-    if (const auto extras = app.remaining(true); !extras.empty()) {
-      text = extras.size() == 1 ? "The following argument was not expected:"
-                                : "The following arguments were not expected:";
-      for (const std::string& extra : extras) text += " " + extra;
-    }
+  } catch (const CLI::ExtrasError&) {
+    std::string text = "The following arguments were not expected:";  // CLI11's own text has them backwards
+    for (const std::string& extra : app.remaining(true)) text += " " + extra;
     complain(text + where_help_is(app));
   } catch (const CLI::ParseError& error) {
     complain(std::string(error.what()) + where_help_is(app));

@@ -105,7 +105,9 @@ class Cli : public testing::Test {
 // The seven tokens of the code and its full stop are followed by a newline of the command, the eighth token is one
 // itself.
 TEST_F(Cli, SaysWhichHelpHelps) {
-  expect_refused("foo", "foo (commands: generate, ");
+  expect_refused("foo", "there is no command foo (commands: generate, ");
+  expect_refused("bench topk --rows -1", "The following arguments were not expected: --rows -1 (see tamis bench topk");
+  expect_refused("explain topk stray", "not expected: stray (see tamis explain topk");
   expect_refused("explain step", "(commands: topk, compressor, indexer, sparse_mla; see tamis explain --help)");
   expect_refused("generate --bogus", "(see tamis generate --help)");
   expect_refused("explain topk --gpu --rows 64", "--rows requires --width (see tamis explain topk --help)");
