@@ -133,8 +133,8 @@ configure_preset() {
   local preset=$1
   shift
   if [[ $preset == release || $preset == dev ]]; then
-    if [[ -n ${TAMIS_CUDA:-} ]]; then set -- "$@" "-DTAMIS_CUDA=$TAMIS_CUDA"; fi
-    if [[ -n ${TAMIS_CUDA_ARCHS:-} ]]; then set -- "$@" "-DTAMIS_CUDA_ARCHS=$TAMIS_CUDA_ARCHS"; fi
+    # Said in any case: CMake would keep what an earlier call said.
+    set -- "$@" "-DTAMIS_CUDA=${TAMIS_CUDA:-auto}" "-DTAMIS_CUDA_ARCHS=${TAMIS_CUDA_ARCHS:-auto}"
   fi
   configure "$preset" --preset "$preset" -DTAMIS_WERROR=$werror "$@"
 }
