@@ -108,12 +108,15 @@ constexpr int topk_grid_slices(std::int64_t rows, std::int64_t width, const Topk
 /// kernels takes a minute to compile for the others.
 inline constexpr int kTopkWideBlocksOn = 90;
 
-/// Threads of a block that filters: all that a multiprocessor has where no two blocks share one, else half.
+/// Threads of a block that filters: all that a multiprocessor has where no two blocks share one and such blocks are
+/// built, else half.
 constexpr int topk_filter_threads(std::int64_t blocks, std::uint32_t capacity, const TopkGpu& gpu) {
   if (gpu.compute_capability != kTopkWideBlocksOn) return 512;
   const bool fits = std::int64_t{8} * capacity + topk_filter_shared_bytes(1024) <= gpu.max_shared_bytes;
   return blocks <= gpu.num_sms && fits ? 1024 : 512;
 }
+static_assert(topk_filter_threads(132, 5632, {}) == 1024 && topk_filter_threads(133, 5632, {}) == 512);
+static_assert(topk_filter_threads(132, 5632, {132, 232448, 100}) == 512, "not built there");
 
 struct TopkCudaRule {
   TopkAlgorithm algorithm;

@@ -77,6 +77,12 @@ bool wants_gradient(nb::handle tensor) {
   return answer.ptr() == Py_True && nb::cast<bool>(nb::module_::import_("torch").attr("is_grad_enabled")());
 }
 
+std::string shape_text(std::initializer_list<std::int64_t> shape) {
+  std::string text;
+  for (std::int64_t extent : shape) text += (text.empty() ? "[" : ", ") + std::to_string(extent);
+  return text + "]";
+}
+
 struct DTypeRow {
   DType dtype;
   DlDataType dl;
@@ -394,12 +400,6 @@ Output Call::optional_output(nb::handle array, const char* name, DType dtype,
                              std::initializer_list<std::int64_t> shape) {
   if (array.is_none() || array.ptr() == Py_False) return {nb::none(), {}};
   return output_or_new(array.ptr() == Py_True ? nb::none() : nb::borrow(array), name, dtype, shape);
-}
-
-static std::string shape_text(std::initializer_list<std::int64_t> shape) {
-  std::string text;
-  for (std::int64_t extent : shape) text += (text.empty() ? "[" : ", ") + std::to_string(extent);
-  return text + "]";
 }
 
 Output Call::make(const char* name, DType dtype, std::initializer_list<std::int64_t> shape) {

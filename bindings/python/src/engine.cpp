@@ -1,5 +1,4 @@
 #include "engine/engine.hpp"
-#include "engine/compressor_backend.hpp"
 
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string.h>
@@ -10,6 +9,7 @@
 #include <mutex>
 
 #include "call.hpp"
+#include "engine/compressor_backend.hpp"
 #include "engine/topk_backend.hpp"
 #include "model/tokenizer.hpp"
 #include "operations.hpp"
